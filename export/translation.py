@@ -1,0 +1,177 @@
+"""A `torch.export` program becomes an ONNX model. The one file that touches torch's ONNX exporter.
+
+The exporter is called through its public function. What makes it slow on a deep model is left out:
+its pattern rewriter (`optimize=False`; see `passes`), and, where it would change nothing, the retrace
+of the whole program for decompositions (see `decomposition.without_retrace`).
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ExportError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+    import torch
+    from torch._ops import OpOverload
+
+__all__ = ["DEFAULT_OPSET", "OPSETS", "translate", "unmapped", "user_frame"]
+
+OPSETS = range(18, 26)
+"""Standard opsets that torch's translations (written for 18) convert to exactly."""
+
+DEFAULT_OPSET = 20
+"""torch's own default; the same whatever torch is installed, so that files are reproducible."""
+
+# Loggers that report what no user of ours can act on: torchvision is not installed, a version is converted.
+_CHATTY = ("torch.onnx._internal.exporter._registration", "onnxscript.version_converter")
+
+# Frames below these are not the user's model.
+_LIBRARY = re.compile(r"[/\\](site-packages|dist-packages)[/\\]torch[/\\]|[/\\]torch[/\\]nn[/\\]modules[/\\]")
+_FRAME = re.compile(
+    r'File "(?P<file>.+?)", line (?P<line>\d+), in (?P<scope>[^\n]+)(?:\n[ \t]+(?P<code>[^\n]+))?'
+)
+
+
+def translate(
+    program: torch.export.ExportedProgram, *, opset: int | None, dynamic_shapes: Any = None
+) -> ir.Model:
+    """Translate `program`, which stays as it was, into an ONNX model of standard opset `opset`.
+
+    Args:
+        program: what `torch.export.export` returned. Operators without a translation in torch must have
+            been lowered to `torch.onnx.ops.symbolic` nodes before; `unmapped` lists those that were not.
+        opset: a version in `OPSETS`, or None for `DEFAULT_OPSET`.
+        dynamic_shapes: names for dynamic dims, as `torch.onnx.export` takes them: `{"x": {0: "batch"}}`.
+
+    Raises:
+        ExportError: the opset is out of range, or an operator could not be translated.
+    """
+    import torch
+
+    from .decomposition import without_retrace
+
+    if opset is None:
+        opset = DEFAULT_OPSET
+    if opset not in OPSETS:
+        raise ExportError(
+            f"opset {opset} cannot be exported: torch {torch.__version__} translates to opsets "
+            f"{OPSETS[0]} to {OPSETS[-1]}. Choose one of these, or leave the opset out."
+        )
+    prepared = without_retrace(program, opset) or program
+    try:
+        with _quiet(), _collector_paused():
+            exported = torch.onnx.export(
+                prepared,
+                dynamo=True,
+                optimize=False,
+                verbose=False,
+                opset_version=opset,
+                dynamic_shapes=dynamic_shapes,
+            )
+    except torch.onnx.errors.OnnxExporterError as error:
+        raise ExportError(_explain(error, program)) from error
+    assert exported is not None  # torch's annotation covers the old exporter, which returns nothing
+    model: ir.Model = exported.model
+    _require_opset(model, opset)
+    return model
+
+
+def unmapped(
+    program: torch.export.ExportedProgram, known: Callable[[OpOverload], bool]
+) -> list[tuple[OpOverload, torch.fx.Node]]:
+    """Every operator of `program` that nothing translates, each with the first node that calls it.
+
+    Args:
+        known: tells that an operator has a translation of ours.
+
+    An operator of torch counts as translated when torch has an ONNX function or a decomposition for it;
+    whether the decomposition ends in translatable operators shows only in `translate`.
+    """
+    import torch
+
+    from .decomposition import is_translatable
+
+    found: dict[OpOverload, torch.fx.Node] = {}
+    for module in program.graph_module.modules():
+        if not isinstance(module, torch.fx.GraphModule):
+            continue
+        for node in module.graph.nodes:
+            target = node.target
+            if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload) or target in found:
+                continue
+            if not known(target) and not is_translatable(target, DEFAULT_OPSET):
+                found[target] = node
+    return list(found.items())
+
+
+def user_frame(node: torch.fx.Node) -> str | None:
+    """The line of the user's model that made `node`: `net.py:12 in forward: y = my_op(x)`."""
+    trace = node.meta.get("stack_trace") or ""
+    frames = [frame for frame in _FRAME.finditer(trace) if not _LIBRARY.search(frame["file"])]
+    if not frames:
+        return None
+    last = frames[-1]
+    where = f"{PurePath(last['file']).name}:{last['line']} in {last['scope'].strip()}"
+    return f"{where}: {last['code'].strip()}" if last["code"] else where
+
+
+def _require_opset(model: ir.Model, opset: int) -> None:
+    import onnx
+
+    got = model.opset_imports.get("")
+    if got is None:  # a model of custom nodes only
+        got = model.opset_imports[""] = opset
+    if got != opset:
+        raise ExportError(
+            f"opset {opset} was asked for, but the conversion stopped at opset {got}: an operator of the "
+            f"model has no form in opset {opset}. Export with opset {got}."
+        )
+    least = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", got)])
+    model.ir_version = max(model.ir_version, least)
+
+
+def _explain(error: BaseException, program: torch.export.ExportedProgram) -> str:
+    causes = [error]
+    while (cause := causes[-1].__cause__) is not None:
+        causes.append(cause)
+    reason = str(causes[-1]).strip().split("\n")[0] or type(causes[-1]).__name__
+    text = f"the model could not be translated to ONNX: {reason}"
+    for cause in causes:
+        if named := re.search(r"translating node %(\w+)", str(cause)):
+            nodes = [node for node in program.graph.nodes if node.name == named[1]]
+            where = user_frame(nodes[0]) if nodes else None
+            return f"{text}\n  at {where}" if where else f"{text}\n  at node {named[1]}"
+    return text
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in _CHATTY]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """A graph of many small objects, all alive: each pass of the cycle collector walks it for nothing."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -85,8 +85,8 @@ def translate(
 
 
 def unmapped(
-    program: torch.export.ExportedProgram, known: Callable[[OpOverload], bool]
-) -> list[tuple[OpOverload, torch.fx.Node]]:
+    program: torch.export.ExportedProgram, known: Callable[[OpOverload[..., Any]], bool]
+) -> list[tuple[OpOverload[..., Any], torch.fx.Node]]:
     """Every operator of `program` that nothing translates, each with the first node that calls it.
 
     Args:
@@ -97,18 +97,19 @@ def unmapped(
     """
     import torch
 
-    from .decomposition import is_translatable
+    from .onnx_functions import ASSERTIONS, has_function, is_decomposable, op_name, overload
 
-    found: dict[OpOverload, torch.fx.Node] = {}
+    found: dict[OpOverload[..., Any], torch.fx.Node] = {}
     for module in program.graph_module.modules():
         if not isinstance(module, torch.fx.GraphModule):
             continue
         for node in module.graph.nodes:
-            target = node.target
-            if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload) or target in found:
+            op = overload(node)
+            if op is None or op in found or known(op):
                 continue
-            if not known(target) and not is_translatable(target, DEFAULT_OPSET):
-                found[target] = node
+            translated = op_name(op) in ASSERTIONS or has_function(op, DEFAULT_OPSET)
+            if not translated and not is_decomposable(op, DEFAULT_OPSET) and op.namespace != "onnx":
+                found[op] = node
     return list(found.items())
 
 

@@ -1,0 +1,108 @@
+"""What torch's ONNX exporter can translate, and what it would decompose first.
+
+Reads the exporter's registry, which has no public form; nothing of torch is changed.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    import torch
+    from torch._ops import OpOverload
+
+__all__ = [
+    "ASSERTIONS",
+    "decompositions",
+    "has_function",
+    "is_composite",
+    "is_decomposable",
+    "is_kept",
+    "op_name",
+    "overload",
+]
+
+# Dropped by the exporter after decomposition, whatever comes of them.
+ASSERTIONS = frozenset(
+    {
+        "aten::_assert_async",
+        "aten::_assert_async.msg",
+        "aten::_assert_scalar",
+        "aten::_assert_tensor_metadata",
+        "aten::sym_constrain_range_for_size",
+    }
+)
+
+
+def overload(node: torch.fx.Node) -> OpOverload[..., Any] | None:
+    """The torch operator that `node` calls; None where it calls something else."""
+    import torch
+
+    is_operator = node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
+    return cast("OpOverload[..., Any]", node.target) if is_operator else None
+
+
+def op_name(op: OpOverload[..., Any]) -> str:
+    """`aten::add.Tensor`; `aten::relu` for a default overload."""
+    return str(op.name())  # type: ignore[no-untyped-call]
+
+
+def has_function(target: Any, opset: int) -> bool:
+    """Whether torch has an ONNX function for `target`, an operator or a Python function, on real values."""
+    import torch
+
+    key = op_name(target) if isinstance(target, torch._ops.OpOverload) else target
+    return key in _registered(opset)
+
+
+def is_kept(op: OpOverload[..., Any], opset: int) -> bool:
+    """Whether torch's own decomposition step leaves `op` as it is, and an ONNX function exists."""
+    from torch._export.utils import _is_preservable_cia_op
+
+    if op_name(op).startswith("onnx::"):
+        return True  # torch.onnx.ops: ONNX operators already
+    if op._schema.is_mutable or not has_function(op, opset):
+        return False
+    return not is_composite(op) or bool(_is_preservable_cia_op(op))
+
+
+def is_composite(op: OpOverload[..., Any]) -> bool:
+    """Whether torch implements `op` by calling other operators (CompositeImplicitAutograd)."""
+    from torch._export.utils import _is_cia_op
+
+    return bool(_is_cia_op(op))
+
+
+def is_decomposable(op: OpOverload[..., Any], opset: int) -> bool:
+    """Whether torch knows how to express `op` in other operators."""
+    return is_composite(op) or op in decompositions(opset)
+
+
+@lru_cache(maxsize=4)
+def decompositions(opset: int) -> dict[Any, Any]:
+    """The table that torch's exporter passes to `run_decompositions`."""
+    from torch.onnx._internal.exporter import _decomp
+
+    implemented = set(_decomp.get_onnx_implemented_overloads(_registry(opset)))
+    return dict(_decomp.create_onnx_friendly_decomposition_table(implemented))
+
+
+@lru_cache(maxsize=4)
+def _registered(opset: int) -> frozenset[Any]:
+    functions = _registry(opset).functions.items()
+    return frozenset(key for key, metas in functions if any(not meta.is_complex for meta in metas))
+
+
+@lru_cache(maxsize=4)
+def _registry(opset: int) -> Any:
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    logger = logging.getLogger(ONNXRegistry.__module__)
+    before = logger.level
+    logger.setLevel(logging.ERROR)  # it warns of each operator of torchvision when that is not installed
+    try:
+        return ONNXRegistry.from_torchlib(opset_version=opset)
+    finally:
+        logger.setLevel(before)

@@ -1,0 +1,294 @@
+"""Fallback bodies: an operator as standard ONNX operators, attached to the model as a local function.
+
+A body is a Python function that is run once per kind of node, with a builder::
+
+    @swish.body
+    def _(op, x, beta):
+        return op.Mul(x, op.Sigmoid(op.Mul(x, beta)))
+
+`op.Mul(...)` adds a standard node. Tensors know their `dtype` and `rank`; an absent optional input is None.
+Attributes arrive as their Python values: handed on as they are they stay references to the node's attribute;
+used in Python (`if causal:`, `1 / n`) they become constants of the body. Nodes that differ in what the body
+looked at get separate functions, told apart by ONNX's `overload` name, so none is ever run with another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import DeclarationError
+from . import dtypes
+from .interface import decode_attribute
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from .operator import Operator
+
+__all__ = ["BodyBuilder", "Tensor", "attach"]
+
+
+class _Named:
+    """A Python value that remembers which attribute of the node it is."""
+
+    attribute_name: str
+
+
+class _Float(float, _Named):
+    pass
+
+
+class _Int(int, _Named):
+    pass
+
+
+class _Str(str, _Named):
+    pass
+
+
+class _List(list[Any], _Named):
+    pass
+
+
+def _named(name: str, value: Any) -> Any:
+    for plain, kind in ((bool, _Int), (int, _Int), (float, _Float), (str, _Str), (list, _List)):
+        if isinstance(value, plain):
+            made = kind(value)
+            made.attribute_name = name
+            return made
+    return value  # None, a dtype
+
+
+class Tensor:
+    """A value inside a body. `dtype` is torch's name, `rank` an int; both None where not known."""
+
+    __slots__ = ("dtype", "rank", "value")
+
+    def __init__(self, value: ir.Value, dtype: str | None, rank: int | None) -> None:
+        self.value, self.dtype, self.rank = value, dtype, rank
+
+    @property
+    def is_half(self) -> bool:
+        """float16 or bfloat16: sums and exponentials belong in float32."""
+        return self.dtype in ("float16", "bfloat16")
+
+
+class BodyBuilder:
+    """`op` in a body: every method is an ONNX operator of the default domain; numbers become constants.
+
+    A number takes the dtype of the first tensor argument of the same call. Keywords are attributes, `_outputs`
+    the number of results.
+    """
+
+    def __init__(self, opset: int) -> None:
+        self.opset = opset
+        self.nodes: list[ir.Node] = []
+
+    def __getattr__(self, op_type: str) -> Any:
+        import onnx.defs
+
+        if op_type.startswith("_"):
+            raise AttributeError(op_type)
+        if not onnx.defs.has(op_type, self.opset):
+            raise DeclarationError(f"op.{op_type}: opset {self.opset} has no such operator")
+        return lambda *inputs, **attributes: self._add(op_type, inputs, attributes)
+
+    def tensor(self, numbers: Any, dtype: str) -> Tensor:
+        """A constant tensor, ``op.tensor([0, -1], "int64")``."""
+        import onnx_ir as ir
+
+        number = ir.DataType(dtypes.onnx_number(dtype))
+        array = np.asarray(numbers).astype(number.numpy())
+        constant = ir.tensor(array, dtype=number)
+        return self._node("Constant", (), {"value": ir.AttrTensor("value", constant)}, 1, {"value": constant})[0]
+
+    def widen(self, x: Tensor) -> Tensor:
+        """float16 and bfloat16 as float32, to accumulate in; others as they are."""
+        return self.cast(x, "float32") if x.is_half else x
+
+    def cast(self, x: Tensor, dtype: str | None) -> Tensor:
+        """`x` in another dtype; itself where it has that dtype already."""
+        if dtype is None or x.dtype == dtype:
+            return x
+        result: Tensor = self.Cast(x, to=dtypes.onnx_number(dtype))
+        return result
+
+    def _add(self, op_type: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+        import onnx_ir as ir
+
+        attributes = dict(attributes)
+        outputs = attributes.pop("_outputs", 1)
+        like = next((i for i in inputs if isinstance(i, Tensor)), None)
+        operands = [None if i is None else self._operand(op_type, i, like) for i in inputs]
+        converted = {}
+        for name, value in attributes.items():
+            if isinstance(value, _Named):
+                converted[name] = ir.RefAttr(name, value.attribute_name, _attribute_type(value))
+            elif value is not None:
+                converted[name] = ir.convenience.convert_attribute(name, value)
+        tensors = self._node(op_type, operands, converted, outputs, {n: v for n, v in attributes.items() if v is not None})
+        return tensors[0] if outputs == 1 else tuple(tensors)
+
+    def _operand(self, op_type: str, operand: Any, like: Tensor | None) -> Tensor:
+        import onnx_ir as ir
+
+        if isinstance(operand, Tensor):
+            return operand
+        if like is None or like.dtype is None:
+            raise DeclarationError(f"op.{op_type}: a number needs a tensor beside it to take its dtype from")
+        # A float64 body gets the exact number: the node's own FLOAT attribute has only 24 bits of it.
+        exact = like.dtype != "float64" or (isinstance(operand, float) and float(np.float32(operand)) == operand)
+        if isinstance(operand, _Float) and exact:
+            reference = ir.RefAttr("value_float", operand.attribute_name, ir.AttributeType.FLOAT)
+            (constant,) = self._node("Constant", (), {"value_float": reference}, 1, {"value_float": float(operand)})
+            return self.cast(constant, like.dtype)
+        return self.tensor(operand, like.dtype)
+
+    def _node(
+        self,
+        op_type: str,
+        inputs: Sequence[Tensor | None],
+        attributes: Mapping[str, ir.Attr],
+        outputs: int,
+        values: Mapping[str, Any],
+    ) -> list[Tensor]:
+        """Add a node; `values` are the attributes' Python values, for type inference."""
+        import onnx_ir as ir
+
+        node = ir.Node(
+            "",
+            op_type,
+            [None if t is None else t.value for t in inputs],
+            attributes=list(attributes.values()),
+            num_outputs=outputs,
+            version=self.opset,
+        )
+        for k, value in enumerate(node.outputs):
+            value.name = f"t{len(self.nodes)}" + (f"_{k}" if outputs > 1 else "")
+        self.nodes.append(node)
+        types = _result_types(op_type, self.opset, inputs, values, outputs)
+        return [Tensor(v, *t) for v, t in zip(node.outputs, types, strict=True)]
+
+
+def _result_types(
+    op_type: str, opset: int, inputs: Sequence[Tensor | None], attributes: Mapping[str, Any], outputs: int
+) -> list[tuple[str | None, int | None]]:
+    """Dtype and rank of a standard node's results, by ONNX's own inference."""
+    import onnx
+    from onnx import helper, shape_inference
+
+    names = ["" if t is None else f"i{k}" for k, t in enumerate(inputs)]
+    types = {}
+    for name, t in zip(names, inputs, strict=True):
+        if t is not None and t.dtype is not None:
+            shape = None if t.rank is None else [None] * t.rank
+            types[name] = helper.make_tensor_type_proto(dtypes.onnx_number(t.dtype), shape)
+    results = [f"o{k}" for k in range(outputs)]
+    node = helper.make_node(op_type, names, results, **{n: _plain(v) for n, v in attributes.items()})
+    try:
+        found = shape_inference.infer_node_outputs(
+            onnx.defs.get_schema(op_type, opset), node, types, opset_imports=[helper.make_opsetid("", opset)]
+        )
+    except Exception:  # not enough is known; the body may still be right, and the checker looks at it later
+        found = {}
+    known: list[tuple[str | None, int | None]] = []
+    for name in results:
+        tensor = found[name].tensor_type if name in found else None
+        dtype = dtypes.name_of(tensor.elem_type) if tensor is not None and tensor.elem_type else None
+        rank = len(tensor.shape.dim) if tensor is not None and tensor.HasField("shape") else None
+        known.append((dtype, rank))
+    return known
+
+
+def _plain(value: Any) -> Any:
+    """An attribute value as `onnx.helper` takes it."""
+    import onnx_ir as ir
+
+    if isinstance(value, ir.Attr):
+        value = value.value
+    if isinstance(value, ir.TensorProtocol):
+        return ir.to_proto(value)
+    return list(value) if isinstance(value, (list, tuple)) else value
+
+
+def _attribute_type(value: _Named) -> ir.AttributeType:
+    import onnx_ir as ir
+
+    if isinstance(value, list):
+        element = value[0] if value else 0
+        plural = {int: "INTS", bool: "INTS", float: "FLOATS", str: "STRINGS"}
+        return ir.AttributeType[plural[type(element)]]
+    return ir.AttributeType["FLOAT" if isinstance(value, float) else "INT" if isinstance(value, int) else "STRING"]
+
+
+def attach(model: ir.Model, operators: Mapping[tuple[str, str], Operator]) -> None:
+    """Give every custom node of the model that has a body its function; equal bodies are shared.
+
+    The body's opset is the model's. Raises DeclarationError where a body fails, with the operator's name.
+    """
+    import onnx_ir as ir
+
+    opset = model.opset_imports[""]
+    seen: dict[tuple[str, str], list[tuple[str, bytes]]] = {}
+    for node in model.graph.all_nodes():
+        op = operators.get((node.domain, node.op_type))
+        if op is None or op.body_function is None:
+            continue
+        function = build(op, node, opset)
+        text = ir.to_proto(function).SerializeToString(deterministic=True)
+        known = seen.setdefault((op.domain, op.op_type), [])
+        overload = next((o for o, t in known if t == text), None)
+        if overload is None:
+            overload = "" if not known else f"v{len(known) + 1}"
+            known.append((overload, text))
+            function.overload = overload
+            model.functions[function.identifier()] = function
+        node.overload = overload
+        model.opset_imports[op.domain] = op.version
+
+
+def build(op: Operator, node: ir.Node, opset: int) -> ir.Function:
+    """The local function for one node of an operator."""
+    import onnx_ir as ir
+
+    builder = BodyBuilder(opset)
+    attributes = {a.name: a.value for a in node.attributes.values()}
+    formal: list[ir.Value] = []
+
+    def enter(value: ir.Value | None, k: int) -> Tensor | None:
+        made = ir.Value(name=f"x{k}")
+        formal.append(made)
+        if value is None:
+            return None
+        dtype = None if value.dtype is None else dtypes.name_of(int(value.dtype))
+        return Tensor(made, dtype, None if value.shape is None else len(value.shape))
+
+    flat = [enter(v, k) for k, v in enumerate(node.inputs)]
+    tensors = op.interface.unflatten(flat, attributes)
+    arguments = dict(tensors)
+    for a in op.interface.attributes:
+        value = attributes.get(a.name)
+        arguments[a.name] = _named(a.name, list(value) if isinstance(value, tuple) else value) if a.kind != "ScalarType" else decode_attribute(a, value)
+    assert op.body_function is not None
+    try:
+        result = op.body_function(builder, *(arguments[n] for n in op.interface.arguments))
+    except DeclarationError as e:
+        raise DeclarationError(f"{op.name}: body: {e}") from None
+    results = [result] if isinstance(result, Tensor) else [t for r in result for t in (r if isinstance(r, (list, tuple)) else [r])]
+    if len(results) != len(node.outputs) or not all(isinstance(r, Tensor) for r in results):
+        raise DeclarationError(f"{op.name}: the body returns {len(results)} tensors; the operator has {len(node.outputs)} outputs")
+    outputs = []
+    for r in results:  # an input or a value returned twice needs a name of its own
+        if r.value in formal or r.value in outputs:
+            r = builder.Identity(r)
+        outputs.append(r.value)
+    graph = ir.Graph(formal, outputs, nodes=builder.nodes, opset_imports={"": opset}, name=op.op_type)
+    return ir.Function(
+        op.domain,
+        op.op_type,
+        graph=graph,
+        attributes=[ir.Attr(a.name, a.type, None) for a in sorted(node.attributes.values(), key=lambda a: a.name) if a.name in attributes],
+    )

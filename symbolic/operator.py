@@ -1,0 +1,274 @@
+"""The declaration of an operator: one function, and what is derived from it hangs off the `Operator`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ..errors import DeclarationError, ExportError
+from . import gradient, registry
+from .interface import Interface, encode_attribute, read_schema
+from .samples import Sample, SampleFunction, collect
+from .torch_schema import infer_schema
+from .type_rules import DeclaredDtypes, OutputType, TypeRules, read_dtypes, read_output_types
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Operator", "operator"]
+
+# Domains that are not anybody's to declare in: standard ONNX, its old spelling, and the runtimes' own.
+_FOREIGN_DOMAINS = ("", "ai.onnx", "com.microsoft", "com.ms.", "pkg.", "onnx_symbolic", "org.pytorch.aten")
+
+
+class Operator:
+    """A declared operator. Call it like the function it was made from.
+
+    Attributes of use to readers: `name` (``ns::op``), `domain`, `op_type`, `version`, `interface`, `types`,
+    `stateful`, `overload` (the torch operator), `reference` (the slow, plainly right definition).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        onnx: str,
+        version: int,
+        overload: Any,
+        reference: Callable[..., Any],
+        dtypes: DeclaredDtypes,
+        outputs: Sequence[str] | None,
+        stateful: bool,
+        custom_op: Any = None,
+        doc: str = "",
+        source: str = "",
+    ) -> None:
+        self.name = name
+        self.domain, self.op_type = _read_onnx_name(name, onnx)
+        if not isinstance(version, int) or version < 1:
+            raise DeclarationError(f"{name}: version = {version!r}: an operator-set version is an integer from 1 on")
+        self.version = version
+        self.overload = overload
+        self.reference = reference
+        self.custom_op = custom_op  # torch's own definition object; None for an adopted operator
+        self.stateful = stateful
+        self.doc = doc
+        self.source = source
+        self.interface: Interface = read_schema(overload._schema, outputs)
+        self.types: TypeRules = read_dtypes(name, self.interface, dtypes)
+        self.body_function: Callable[..., Any] | None = None
+        self.sample_function: SampleFunction | None = None
+        self.has_fake = custom_op is None
+        self.has_backward = False
+        self.shape_cache: dict[Any, Any] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.overload(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<operator {self.name} = {self.onnx_name} v{self.version}>"
+
+    @property
+    def onnx_name(self) -> str:
+        """Domain and operator type, ``acme::Swish``."""
+        return f"{self.domain}::{self.op_type}"
+
+    # --- what a declaration adds -------------------------------------------------------------------------
+
+    def fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Declare the shape and dtype rule: same arguments, returns empty tensors. The only one there is."""
+        import torch
+
+        torch.library.register_fake(self.name, function)
+        self.has_fake = True
+        self._forget()
+        return function
+
+    def backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Declare the gradient: ``f(grad_of_each_output, *arguments)`` -> one gradient per tensor argument."""
+        if self.custom_op is None:
+            raise DeclarationError(f"{self.name} is adopted: torch owns its gradient (torch.library.register_autograd)")
+        if self.interface.mutates:
+            raise DeclarationError(f"{self.name} writes into an argument: torch allows it no gradient")
+        gradient.register(self, function)
+        self.has_backward = True
+        return function
+
+    def body(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Declare the fallback: ``f(op, *arguments)``, built of standard ONNX operators ``op.Mul(x, y)``."""
+        parameters = list(inspect.signature(function).parameters)
+        expected = list(self.interface.arguments)
+        if parameters[1:] != expected:
+            raise DeclarationError(
+                f"{self.name}: the body takes ({', '.join(parameters)}); expected (op, {', '.join(expected)})"
+            )
+        self.body_function = function
+        return function
+
+    def samples(self, function: SampleFunction) -> SampleFunction:
+        """Declare test inputs: ``f(draw)`` yields argument tuples (see `Draw`)."""
+        self.sample_function = function
+        self._forget()
+        return function
+
+    # --- what is derived ---------------------------------------------------------------------------------
+
+    def make_samples(self, dtype: str = "float32", seed: int = 0) -> list[Sample]:
+        """The declared test inputs in one dtype."""
+        return [] if self.sample_function is None else collect(self.sample_function, dtype, seed)
+
+    def sample_calls(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Shapes by input name and encoded attributes, for every sample."""
+        if self._sample_calls is None:
+            first = next(iter(self.types.variables.values()))
+            calls = []
+            for sample in self.make_samples("float32" if "float32" in first else first[0]):
+                bound = self.interface.bind(sample.args, sample.kwargs)
+                shapes = {
+                    n: None if v is None else [tuple(t.shape) for t in v] if isinstance(v, (list, tuple)) else tuple(v.shape)
+                    for n, v in bound.tensors.items()
+                }
+                calls.append((shapes, dict(bound.attributes)))
+            self._sample_calls = calls
+        return self._sample_calls
+
+    _sample_calls: list[tuple[dict[str, Any], dict[str, Any]]] | None = None
+
+    def sample_shapes(self) -> Iterable[Mapping[str, Any]]:
+        """Input shapes of the samples: realistic sizes on which to run the fake kernel."""
+        return [shapes for shapes, _ in self.sample_calls()]
+
+    @cached_property
+    def output_types(self) -> dict[str, OutputType]:
+        """The dtype rule of each output."""
+        return read_output_types(self)
+
+    def output_dtype(self, output: str, known: Mapping[str, str | None]) -> str | None:
+        """The dtype of an output, from those of the inputs by name; None where it cannot be told."""
+        rule = self.output_types[output]
+        if rule.variable is not None:
+            return next((known[n] for n, v in self.types.of_input.items() if v == rule.variable and known.get(n)), None)
+        return rule.dtypes[0] if len(rule.dtypes) == 1 else None
+
+    def flatten_outputs(self, result: Any, given: Mapping[str, Any]) -> list[torch.Tensor]:
+        """The results of a call as the exported node has them: lists flattened, overwritten inputs last."""
+        import torch
+
+        items = [] if result is None else [result] if isinstance(result, torch.Tensor) else list(result)
+        fresh = [o for o in self.interface.outputs if o.mutates is None]
+        if len(fresh) == 1 and fresh[0].form == "variadic":
+            items = [items]
+        flat: list[torch.Tensor] = []
+        for _, item in zip(fresh, items, strict=False):
+            flat.extend(item) if isinstance(item, (list, tuple)) else flat.append(item)
+        flat.extend(given[o.mutates] for o in self.interface.outputs if o.mutates is not None)
+        return flat
+
+    def _forget(self) -> None:
+        self.shape_cache.clear()
+        self._sample_calls = None
+        self.__dict__.pop("output_types", None)
+
+
+def operator(
+    name: str,
+    *,
+    onnx: str | None = None,
+    version: int = 1,
+    dtypes: DeclaredDtypes = ("float32", "float64", "float16", "bfloat16"),
+    mutates: Iterable[str] = (),
+    outputs: Sequence[str] | None = None,
+    schema: str | None = None,
+    stateful: bool = False,
+) -> Callable[[Callable[..., Any]], Operator]:
+    """Declare an operator by its reference: a slow, plainly right function that also runs in float64.
+
+    ::
+
+        @operator("acme::swish", onnx="acme::SwishBeta")
+        def swish(x: Tensor, beta: float = 1.0) -> Tensor:
+            return x * torch.sigmoid(beta * x)
+
+        @swish.fake
+        def _(x, beta=1.0):
+            return torch.empty_like(x)
+
+    Args:
+        name: the torch operator, ``namespace::name``; registered for every device.
+        onnx: the ONNX operator, ``domain::Type``; by default the namespace and the name in CamelCase.
+        version: the operator-set version of its domain. A released signature never changes: raise it instead.
+        dtypes: what the tensor inputs may be. A tuple: all alike. A mapping ``{"x, weight": (...), "index":
+            ("int64",)}``: names in one key share a type.
+        mutates: names of the arguments it writes into.
+        outputs: names of the outputs (``y``, or ``y0``, ``y1``, …).
+        schema: the torch schema, where annotations cannot say it.
+        stateful: random or stateful: equal nodes are not merged, constants not folded.
+
+    Raises:
+        DeclarationError: what ONNX cannot carry, with the reason.
+    """
+
+    def declare(function: Callable[..., Any]) -> Operator:
+        import torch
+
+        namespace, _, short = name.partition("::")
+        if not re.fullmatch(r"[A-Za-z_]\w*", namespace) or not re.fullmatch(r"[A-Za-z_]\w*", short):
+            raise DeclarationError(f"{name!r}: a torch operator is named `namespace::name`, both identifiers")
+        if namespace in ("aten", "prims", "prim", "onnx", "onnx_symbolic"):
+            raise DeclarationError(f"{name}: the namespace `{namespace}` is torch's; use your own")
+        mutated = tuple(mutates)
+        text = schema or infer_schema(name, function, mutated)
+        onnx_name = onnx or f"{namespace}::{_camel_case(short)}"
+        _read_onnx_name(name, onnx_name)  # refuse before torch registers anything
+        source = inspect.getsourcefile(function) or ""
+        registry.refuse_twice(name, onnx_name, source)
+        custom_op = torch.library.custom_op(name, function, mutates_args=mutated, schema=text)
+        op = Operator(
+            name,
+            onnx=onnx_name,
+            version=version,
+            overload=custom_op._opoverload,
+            reference=function,
+            dtypes=dtypes,
+            outputs=outputs,
+            stateful=stateful,
+            custom_op=custom_op,
+            doc=inspect.getdoc(function) or "",
+            source=source,
+        )
+        for a in op.interface.attributes:  # a default that its field cannot hold is refused here, not at export
+            if a.default is not None:
+                try:
+                    encode_attribute(name, a, a.default)
+                except ExportError as e:
+                    raise DeclarationError(str(e)) from None
+        if not op.interface.mutates:
+            gradient.register(op, None)
+        registry.add(op)
+        return op
+
+    return declare
+
+
+def _camel_case(name: str) -> str:
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+
+
+def _read_onnx_name(name: str, onnx_name: str) -> tuple[str, str]:
+    """Domain and type; refuses names that a runtime would take for another operator."""
+    import onnx.defs
+
+    domain, separator, op_type = onnx_name.rpartition("::")
+    if not separator or not re.fullmatch(r"[A-Za-z_]\w*", op_type) or not re.fullmatch(r"[\w.\-]+", domain):
+        raise DeclarationError(f"{name}: onnx = {onnx_name!r}: expected `domain::Type`, as in `acme::SwishBeta`")
+    if any(domain == d or (d.endswith(".") and domain.startswith(d)) for d in _FOREIGN_DOMAINS):
+        raise DeclarationError(f"{name}: the domain `{domain}` belongs to ONNX or a runtime; use your own")
+    if onnx.defs.has(op_type):
+        raise DeclarationError(
+            f"{name}: `{op_type}` is a standard ONNX operator, and TensorRT's parser takes the standard one whatever "
+            f"the domain; name it otherwise, as in `{domain}::{op_type}Op`"
+        )
+    return domain, op_type

@@ -1,0 +1,130 @@
+"""Where declared operators are found: by torch name, by ONNX name; packs are loaded only when asked for."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import DeclarationError, UsageError
+
+if TYPE_CHECKING:
+    from .operator import Operator
+
+__all__ = ["add", "all_operators", "by_onnx_name", "by_overload", "load", "load_builtin", "load_entry_points"]
+
+ENTRY_POINTS = "deployops.operators"
+
+_by_name: dict[str, Operator] = {}
+
+
+def add(op: Operator) -> None:
+    """Make an operator known; the same declaration run again (a notebook cell) replaces itself."""
+    _by_name[op.name] = op
+
+
+def remove(op: Operator) -> None:
+    """Forget an operator: for tests."""
+    _by_name.pop(op.name, None)
+
+
+def refuse_twice(name: str, onnx_name: str, source: str) -> None:
+    """Raise where another file declared this torch or ONNX name already."""
+    for other in _by_name.values():
+        if (other.name == name or other.onnx_name == onnx_name) and (other.name != name or other.source != source):
+            raise DeclarationError(
+                f"{name} = {onnx_name} is declared already, as {other.name} = {other.onnx_name}, in {Path(other.source).name}"
+            )
+
+
+def all_operators() -> list[Operator]:
+    """Every known operator, by name."""
+    return [_by_name[n] for n in sorted(_by_name)]
+
+
+def by_overload(overload: Any) -> Operator | None:
+    """The operator behind a torch overload, if it is declared."""
+    found = _by_name.get(str(overload.name()))
+    return found if found is not None and found.overload == overload else None
+
+
+def by_onnx_name(domain: str, op_type: str) -> Operator | None:
+    """The operator behind a node's domain and type, if it is declared."""
+    return next((o for o in _by_name.values() if o.domain == domain and o.op_type == op_type), None)
+
+
+def load_builtin() -> None:
+    """Declare the operators that come with deployops."""
+    from . import operators
+
+    operators.load()
+
+
+def load_entry_points() -> list[str]:
+    """Import the installed packs (entry point group `deployops.operators`); returns their names."""
+    from importlib.metadata import entry_points
+
+    loaded = []
+    for point in entry_points(group=ENTRY_POINTS):
+        try:
+            point.load()
+        except DeclarationError:
+            raise
+        except Exception as e:
+            raise UsageError(f"the operator pack `{point.name}` ({point.value}) cannot be imported: {e}") from e
+        loaded.append(point.name)
+    return loaded
+
+
+def load(places: Iterable[str]) -> None:
+    """Import modules (`acme.ops`) or files (`ops/acme.py`) that declare operators.
+
+    Raises UsageError where one is not found or fails.
+    """
+    for place in places:
+        try:
+            if place.endswith(".py") or "/" in place or Path(place).is_file():
+                _load_file(Path(place))
+            else:
+                importlib.import_module(place)
+        except DeclarationError:
+            raise
+        except ModuleNotFoundError as e:
+            raise UsageError(
+                f"--ops {place}: {e}. Give an importable module, or the path of a .py file"
+            ) from None
+        except Exception as e:
+            line = _last_line_in(e, place)
+            raise UsageError(f"--ops {place} fails{line}: {type(e).__name__}: {e}") from e
+
+
+def _load_file(path: Path) -> None:
+    if not path.is_file():
+        raise UsageError(f"--ops {path}: there is no such file")
+    # The file's own name, so that pickles and error messages name it as its author does.
+    name = path.stem
+    known = sys.modules.get(name)
+    if known is not None:
+        if getattr(known, "__file__", None) and Path(str(known.__file__)).resolve() == path.resolve():
+            return
+        name = f"deployops_pack_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"--ops {path}: this is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+
+
+def _last_line_in(error: BaseException, place: str) -> str:
+    import traceback
+
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == Path(place).name]
+    return f" at line {frames[-1].lineno}" if frames else ""

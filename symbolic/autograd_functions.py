@@ -1,0 +1,145 @@
+"""`torch.autograd.Function`s during an export.
+
+torch's exporter traces through `forward` and never calls `symbolic`: the node a team relies on is gone without
+a word. While `recording` is active, each Function class that has a `symbolic` of its own emits the nodes that
+it describes, one that was adopted calls its declared operator, and every other is written down as decomposed.
+
+`forward` is patched, not `apply`: models keep `Fn.apply` in variables, which patching `apply` would miss.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ExportError
+from . import dtypes
+from .legacy_graph import RecordedValue, RecordingGraph, nodes_of
+
+if TYPE_CHECKING:
+    from .operator import Operator
+
+__all__ = ["Recording", "adopt_class", "recording"]
+
+# Function class -> the operator it was adopted as
+_adopted: dict[type, Operator] = {}
+
+
+def adopt_class(cls: type, op: Operator) -> None:
+    """From now on an export turns calls of this class into the operator's node."""
+    _adopted[cls] = op
+
+
+@dataclass(slots=True)
+class Recording:
+    """What happened: ONNX types kept by `symbolic`, and classes that were traced through."""
+
+    kept: dict[str, str] = field(default_factory=dict)  # class name -> ONNX nodes
+    decomposed: list[str] = field(default_factory=list)
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[Recording]:
+    """Patch every known Function class for the time of a trace."""
+    import torch
+
+    log = Recording()
+    saved: list[tuple[type, Any]] = []
+    for cls in dict.fromkeys(_subclasses(torch.autograd.Function)):
+        original = cls.__dict__.get("forward")
+        # torch's own Functions, and those it generates for custom operators, are not the user's.
+        if original is None or cls.__module__.split(".")[0] in ("torch", "deployops") or cls.__name__.startswith("Generated"):
+            continue
+        saved.append((cls, original))
+        cls.forward = staticmethod(_patched(cls, original, log))  # type: ignore[attr-defined]
+    try:
+        yield log
+    finally:
+        for cls, original in saved:
+            cls.forward = original  # type: ignore[attr-defined]
+
+
+def _subclasses(cls: type) -> Iterator[type]:
+    for sub in cls.__subclasses__():
+        yield sub
+        yield from _subclasses(sub)
+
+
+def _patched(cls: Any, original: Any, log: Recording) -> Any:
+    import torch
+
+    function = original.__func__ if isinstance(original, (staticmethod, classmethod)) else original
+    # The newer style has setup_context, and then forward takes no ctx.
+    takes_ctx = cls.setup_context is torch.autograd.Function.setup_context
+    name = cls.__qualname__
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        given = args[1:] if takes_ctx else args
+        if cls in _adopted:
+            op = _adopted[cls]
+            log.kept[name] = op.onnx_name
+            return op(*given, **kwargs)
+        if "symbolic" not in {n for c in cls.__mro__ if c is not torch.autograd.Function for n in c.__dict__}:
+            if name not in log.decomposed:
+                log.decomposed.append(name)
+            return function(*args, **kwargs)
+        result = function(*args, **kwargs)
+        outputs = result if isinstance(result, (tuple, list)) else (result,)
+        emitted = _emit(cls, given, outputs)
+        log.kept[name] = emitted.description
+        return tuple(emitted.tensors) if isinstance(result, (tuple, list)) else emitted.tensors[0]
+
+    return forward
+
+
+@dataclass(slots=True)
+class _Emitted:
+    tensors: list[Any]
+    description: str
+
+
+def _emit(cls: Any, given: tuple[Any, ...], outputs: tuple[Any, ...]) -> _Emitted:
+    """Call `symbolic` on a recording graph, then write the recorded nodes as torch's ONNX placeholders."""
+    import torch
+
+    graph = RecordingGraph(cls.__qualname__)
+    arguments = [RecordedValue(graph, tensor=a) if isinstance(a, torch.Tensor) else a for a in given]
+    try:
+        result = cls.symbolic(graph, *arguments)
+    except ExportError:
+        raise
+    except Exception as e:
+        raise ExportError(
+            f"{cls.__qualname__}.symbolic fails: {type(e).__name__}: {e}. It was called with a recording graph, which "
+            "knows g.op, constants, sizes and dtypes; for more, declare the operator: "
+            f"deployops.adopt({cls.__qualname__}, onnx='domain::Type')"
+        ) from e
+    values = result if isinstance(result, (tuple, list)) else (result,)
+    if len(values) != len(outputs):
+        raise ExportError(
+            f"{cls.__qualname__}.symbolic returns {len(values)} values, forward returns {len(outputs)}"
+        )
+    for value, output in zip(values, outputs, strict=True):
+        if not isinstance(value, RecordedValue):
+            raise ExportError(f"{cls.__qualname__}.symbolic returns {value!r}; expected what g.op returned")
+        value.expect(output)
+    nodes = nodes_of(values)
+    for node in nodes:
+        tensors = [None if v is None else v.tensor for v in node.inputs]
+        likes = [v.like if v.like is not None else outputs[0] for v in node.outputs]
+        made = torch.onnx.ops.symbolic_multi_out(
+            f"{node.domain}::{node.op_type}" if node.domain else node.op_type,
+            tensors,
+            node.attributes,
+            dtypes=[dtypes.onnx_number(t.dtype) for t in likes],
+            shapes=[t.shape for t in likes],
+            version=node.version,
+            # an inner value's dtype and shape are not known: whoever reads the mark infers them
+            metadata_props={"deployops.symbolic": ",".join("known" if v.like is not None else "unknown" for v in node.outputs)},
+        )
+        for v, t in zip(node.outputs, made, strict=True):
+            v.tensor = t
+    description = " + ".join(f"{n.domain}::{n.op_type}" if n.domain else n.op_type for n in nodes) or "its input"
+    return _Emitted([v.tensor for v in values], description)

@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .fake_values import assumptions, describe, is_complex
+from .fake_values import assumptions, describe, fake_mode, is_complex
 from .mutation import functional_form
 from .onnx_functions import (
     ASSERTIONS,
@@ -32,20 +32,10 @@ if TYPE_CHECKING:
 
 __all__ = ["without_retrace"]
 
-# torch's retrace decomposes these composites although an ONNX function exists, since they may alias
-# their input. In a program without mutation that makes no difference; their ONNX functions are right.
-_ALIASING_COMPOSITES = frozenset(
-    {
-        "aten::chunk",
-        "aten::contiguous",
-        "aten::expand_as",
-        "aten::flatten.using_ints",
-        "aten::narrow",
-        "aten::reshape",
-        "aten::unflatten.int",
-        "aten::view_as",
-    }
-)
+# torch's retrace expands every composite that may alias its input, even where an ONNX function exists.
+# Without mutation aliasing makes no difference; of the functions so left out, these are right and frequent
+# (that of `narrow`, for one, is wrong for a negative start).
+_ALIASING_COMPOSITES = frozenset({"aten::contiguous", "aten::reshape"})
 
 
 class _NeedsRetrace(Exception):
@@ -138,12 +128,16 @@ def _expand(node: torch.fx.Node, op: Callable[..., Any], opset: int, replace: Re
         return run(*args, **kwargs)
 
     values = [flat[index].meta.get("val") for index in holes]
-    before = assumptions(*values)
+    mode = fake_mode(node.graph)
+    if mode is None:
+        raise _NeedsRetrace
+    before = assumptions(mode)
     try:
-        traced = make_fx(call, decomposition_table=decompositions(opset))(*values)
+        with mode:
+            traced = make_fx(call, decomposition_table=decompositions(opset))(*values)
     except Exception as error:  # whatever a decomposition may raise: torch's route decides
         raise _NeedsRetrace from error
-    if assumptions(*values) != before:
+    if assumptions(mode) != before:
         raise _NeedsRetrace  # tracing it alone assumed more about the sizes than the program does
     traced.graph.eliminate_dead_code()
     results = _inline(traced.graph, node, [flat[index] for index in holes], opset)

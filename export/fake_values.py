@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-__all__ = ["assumptions", "describe", "is_complex"]
+if TYPE_CHECKING:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+__all__ = ["assumptions", "describe", "fake_mode", "is_complex"]
 
 
-def assumptions(*values: Any) -> int:
-    """How many facts about symbolic sizes (guards) have been assumed so far."""
+def fake_mode(graph: torch.fx.Graph) -> FakeTensorMode | None:
+    """The mode that all fake tensors of `graph` belong to; None without tensors."""
     import torch
 
-    for value in values:
-        mode = getattr(value, "fake_mode", None)
-        if isinstance(value, torch.Tensor) and mode is not None and mode.shape_env is not None:
-            return len(mode.shape_env.guards)
-    return 0
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and hasattr(value, "fake_mode"):
+            return cast("FakeTensorMode", value.fake_mode)
+    return None
+
+
+def assumptions(mode: FakeTensorMode) -> int:
+    """How many facts about symbolic sizes (guards) have been assumed so far."""
+    return len(mode.shape_env.guards) if mode.shape_env is not None else 0
 
 
 def describe(value: Any) -> str:

@@ -7,6 +7,7 @@ or in a buffer or an input) is left to torch's functionalisation.
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 from .fake_values import assumptions, describe
@@ -54,9 +55,10 @@ def functional_form(node: torch.fx.Node) -> torch.fx.Node | None:
     if not all(_is_fresh(user) for user in others if user not in later):
         return None  # perhaps a view, which would see the write
     args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda argument: argument.meta["val"])
-    before = assumptions(source.meta["val"])
+    mode = source.meta["val"].fake_mode
+    before = assumptions(mode)
     value = form(*args, **kwargs)
-    if describe(value) != describe(source.meta["val"]) or assumptions(source.meta["val"]) != before:
+    if describe(value) != describe(source.meta["val"]) or assumptions(mode) != before:
         return None  # the write also casts, say from float64 to x's float32
     with node.graph.inserting_before(node):
         new = node.graph.call_function(form, node.args, node.kwargs)
@@ -83,6 +85,10 @@ def _without_write(op: OpOverload[..., Any]) -> OpOverload[..., Any] | None:
 
 def _is_fresh(node: torch.fx.Node) -> bool:
     """Whether the result of `node` surely is new memory."""
+    import torch
+
+    if node.target is operator.getitem and isinstance(node.args[0], torch.fx.Node):
+        return _is_fresh(node.args[0])
     op = overload(node)
     if op is None or op.namespace != "aten" or op._schema.is_mutable:
         return False

@@ -53,11 +53,17 @@ def _walk(node: ast.expr, lookup: Callable[[str], Any], call: Callable[[str, lis
                     return call("floordiv", [a, b])
                 case ast.Mod():
                     return call("mod", [a, b])
-        case ast.Call(func=ast.Name(id="floor"), args=[ast.BinOp(left=a, op=ast.Div(), right=b)], keywords=[]):
+        case ast.Call(
+            func=ast.Name(id="floor"), args=[ast.BinOp(left=a, op=ast.Div(), right=b)], keywords=[]
+        ):
             return call("floordiv", [_walk(a, lookup, call), _walk(b, lookup, call)])
-        case ast.Call(func=ast.Name(id="ceiling" | "ceil"), args=[ast.BinOp(left=a, op=ast.Div(), right=b)], keywords=[]):
+        case ast.Call(
+            func=ast.Name(id="ceiling" | "ceil"), args=[ast.BinOp(left=a, op=ast.Div(), right=b)], keywords=[]
+        ):
             return -call("floordiv", [-_walk(a, lookup, call), _walk(b, lookup, call)])
-        case ast.Call(func=ast.Name(id="max" | "Max" | "min" | "Min" | "Mod" as name), args=args, keywords=[]) if len(args) == 2:
+        case ast.Call(
+            func=ast.Name(id="max" | "Max" | "min" | "Min" | "Mod" as name), args=args, keywords=[]
+        ) if len(args) == 2:
             return call(name.lower(), [_walk(a, lookup, call) for a in args])
     raise _NotADim(ast.dump(node))
 

@@ -38,9 +38,9 @@ _TABLE = {
 _BY_NUMBER = {number: name for name, (number, _) in _TABLE.items()}
 # c10::ScalarType, which a torch schema stores as the default of a dtype argument
 _SCALAR_TYPES = (
-    "uint8 int8 int16 int32 int64 float16 float32 float64 complex32 complex64 complex128 bool "
-    "qint8 quint8 qint32 bfloat16"
-).split()
+    "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64",
+    "complex128", "bool", "qint8", "quint8", "qint32", "bfloat16",
+)  # fmt: skip
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 ALL = tuple(_TABLE)

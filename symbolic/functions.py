@@ -79,8 +79,8 @@ class Tensor:
 class BodyBuilder:
     """`op` in a body: every method is an ONNX operator of the default domain; numbers become constants.
 
-    A number takes the dtype of the first tensor argument of the same call. Keywords are attributes, `_outputs`
-    the number of results.
+    A number takes the dtype of the first tensor argument of the same call. Keywords are attributes,
+    `_outputs` the number of results.
     """
 
     def __init__(self, opset: int) -> None:
@@ -103,7 +103,9 @@ class BodyBuilder:
         number = ir.DataType(dtypes.onnx_number(dtype))
         array = np.asarray(numbers).astype(number.numpy())
         constant = ir.tensor(array, dtype=number)
-        return self._node("Constant", (), {"value": ir.AttrTensor("value", constant)}, 1, {"value": constant})[0]
+        return self._node(
+            "Constant", (), {"value": ir.AttrTensor("value", constant)}, 1, {"value": constant}
+        )[0]
 
     def widen(self, x: Tensor) -> Tensor:
         """float16 and bfloat16 as float32, to accumulate in; others as they are."""
@@ -129,7 +131,9 @@ class BodyBuilder:
                 converted[name] = ir.RefAttr(name, value.attribute_name, _attribute_type(value))
             elif value is not None:
                 converted[name] = ir.convenience.convert_attribute(name, value)
-        tensors = self._node(op_type, operands, converted, outputs, {n: v for n, v in attributes.items() if v is not None})
+        tensors = self._node(
+            op_type, operands, converted, outputs, {n: v for n, v in attributes.items() if v is not None}
+        )
         return tensors[0] if outputs == 1 else tuple(tensors)
 
     def _operand(self, op_type: str, operand: Any, like: Tensor | None) -> Tensor:
@@ -140,10 +144,14 @@ class BodyBuilder:
         if like is None or like.dtype is None:
             raise DeclarationError(f"op.{op_type}: a number needs a tensor beside it to take its dtype from")
         # A float64 body gets the exact number: the node's own FLOAT attribute has only 24 bits of it.
-        exact = like.dtype != "float64" or (isinstance(operand, float) and float(np.float32(operand)) == operand)
+        exact = like.dtype != "float64" or (
+            isinstance(operand, float) and float(np.float32(operand)) == operand
+        )
         if isinstance(operand, _Float) and exact:
             reference = ir.RefAttr("value_float", operand.attribute_name, ir.AttributeType.FLOAT)
-            (constant,) = self._node("Constant", (), {"value_float": reference}, 1, {"value_float": float(operand)})
+            (constant,) = self._node(
+                "Constant", (), {"value_float": reference}, 1, {"value_float": float(operand)}
+            )
             return self.cast(constant, like.dtype)
         return self.tensor(operand, like.dtype)
 
@@ -221,7 +229,9 @@ def _attribute_type(value: _Named) -> ir.AttributeType:
         element = value[0] if value else 0
         plural = {int: "INTS", bool: "INTS", float: "FLOATS", str: "STRINGS"}
         return ir.AttributeType[plural[type(element)]]
-    return ir.AttributeType["FLOAT" if isinstance(value, float) else "INT" if isinstance(value, int) else "STRING"]
+    return ir.AttributeType[
+        "FLOAT" if isinstance(value, float) else "INT" if isinstance(value, int) else "STRING"
+    ]
 
 
 def attach(model: ir.Model, operators: Mapping[tuple[str, str], Operator]) -> None:
@@ -271,15 +281,26 @@ def build(op: Operator, node: ir.Node, opset: int) -> ir.Function:
     arguments = dict(tensors)
     for a in op.interface.attributes:
         value = attributes.get(a.name)
-        arguments[a.name] = _named(a.name, list(value) if isinstance(value, tuple) else value) if a.kind != "ScalarType" else decode_attribute(a, value)
+        arguments[a.name] = (
+            _named(a.name, list(value) if isinstance(value, tuple) else value)
+            if a.kind != "ScalarType"
+            else decode_attribute(a, value)
+        )
     assert op.body_function is not None
     try:
         result = op.body_function(builder, *(arguments[n] for n in op.interface.arguments))
     except DeclarationError as e:
         raise DeclarationError(f"{op.name}: body: {e}") from None
-    results = [result] if isinstance(result, Tensor) else [t for r in result for t in (r if isinstance(r, (list, tuple)) else [r])]
+    results = (
+        [result]
+        if isinstance(result, Tensor)
+        else [t for r in result for t in (r if isinstance(r, (list, tuple)) else [r])]
+    )
     if len(results) != len(node.outputs) or not all(isinstance(r, Tensor) for r in results):
-        raise DeclarationError(f"{op.name}: the body returns {len(results)} tensors; the operator has {len(node.outputs)} outputs")
+        raise DeclarationError(
+            f"{op.name}: the body returns {len(results)} tensors; "
+            f"the operator has {len(node.outputs)} outputs"
+        )
     outputs = []
     for r in results:  # an input or a value returned twice needs a name of its own
         if r.value in formal or r.value in outputs:
@@ -290,5 +311,9 @@ def build(op: Operator, node: ir.Node, opset: int) -> ir.Function:
         op.domain,
         op.op_type,
         graph=graph,
-        attributes=[ir.Attr(a.name, a.type, None) for a in sorted(node.attributes.values(), key=lambda a: a.name) if a.name in attributes],
+        attributes=[
+            ir.Attr(a.name, a.type, None)
+            for a in sorted(node.attributes.values(), key=lambda a: a.name)
+            if a.name in attributes
+        ],
     )

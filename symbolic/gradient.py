@@ -49,7 +49,11 @@ def register(op: Operator, backward: Callable[..., Any] | None) -> None:
         values = {}
         for name, form, extra in ctx.layout:
             values[name] = (
-                next(saved) if form == "tensor" else [next(saved) for _ in range(extra)] if form == "list" else extra
+                next(saved)
+                if form == "tensor"
+                else [next(saved) for _ in range(extra)]
+                if form == "list"
+                else extra
             )
         given = list(grads)
         if backward is None:
@@ -58,11 +62,13 @@ def register(op: Operator, backward: Callable[..., Any] | None) -> None:
             results = _as_tuple(_call(backward, given, values, op))
             if len(results) != len(tensor_names):
                 raise DeclarationError(
-                    f"{op.name}: backward returned {len(results)} gradients; the operator has {len(tensor_names)} "
-                    f"tensor arguments ({', '.join(tensor_names)}), each needs one (None where there is none)"
+                    f"{op.name}: backward returned {len(results)} gradients; the operator has "
+                    f"{len(tensor_names)} tensor arguments ({', '.join(tensor_names)}), "
+                    "each needs one (None where there is none)"
                 )
         fitted = {n: _fit(op, n, g, values[n]) for n, g in zip(tensor_names, results, strict=True)}
-        # torch wants one entry per argument it was given (defaults it left out), an empty list for an empty list.
+        # torch wants one entry per argument it was given (it leaves defaults out), an empty list for an
+        # empty list.
         positional = [n for n in names if n not in op.interface.keyword_only][: len(ctx.needs_input_grad)]
         return tuple(fitted.get(n, [] if values[n] == [] else None) for n in positional)
 
@@ -71,7 +77,9 @@ def register(op: Operator, backward: Callable[..., Any] | None) -> None:
 
 def _call(backward: Callable[..., Any], grads: Sequence[Any], values: dict[str, Any], op: Operator) -> Any:
     keyword_only = {n: values[n] for n in op.interface.keyword_only}
-    return backward(*grads, *(values[n] for n in op.interface.arguments if n not in keyword_only), **keyword_only)
+    return backward(
+        *grads, *(values[n] for n in op.interface.arguments if n not in keyword_only), **keyword_only
+    )
 
 
 def _as_tuple(result: Any) -> tuple[Any, ...]:
@@ -86,7 +94,9 @@ def _fit(op: Operator, name: str, gradient: Any, value: Any) -> Any:
         if gradient is None:
             return [None] * len(value)
         if len(gradient) != len(value):
-            raise DeclarationError(f"{op.name}: backward gave {len(gradient)} gradients for `{name}`, a list of {len(value)}")
+            raise DeclarationError(
+                f"{op.name}: backward gave {len(gradient)} gradients for `{name}`, a list of {len(value)}"
+            )
         return [_fit(op, name, g, v) for g, v in zip(gradient, value, strict=True)]
     if gradient is None or not isinstance(value, torch.Tensor):
         return None
@@ -124,7 +134,9 @@ def _through_reference(
         kwargs = {n: entered[n] for n in op.interface.keyword_only}
         outputs = op.flatten_outputs(op.reference(*args, **kwargs), {})
         flat_grads = [g for grad in grads for g in (grad if isinstance(grad, (list, tuple)) else [grad])]
-        pairs = [(o, g) for o, g in zip(outputs, flat_grads, strict=True) if o.requires_grad and g is not None]
+        pairs = [
+            (o, g) for o, g in zip(outputs, flat_grads, strict=True) if o.requires_grad and g is not None
+        ]
         found = iter(
             torch.autograd.grad(
                 [o for o, _ in pairs], leaves, [g for _, g in pairs], create_graph=again, allow_unused=True

@@ -221,7 +221,9 @@ def read_schema(schema: torch.FunctionSchema, output_names: Sequence[str] | None
     if not inputs:
         faults.append("it takes no tensor: make the constant a buffer of the model instead")
     if faults:
-        raise DeclarationError(f"{name} cannot be expressed in ONNX:\n" + "\n".join(f"  - {f}" for f in faults))
+        raise DeclarationError(
+            f"{name} cannot be expressed in ONNX:\n" + "\n".join(f"  - {f}" for f in faults)
+        )
     return Interface(
         qualname=name,
         inputs=inputs,
@@ -290,7 +292,9 @@ def encode_attribute(qualname: str, attribute: Attribute, value: Any) -> Any:
     """
 
     def fault(reason: str) -> ExportError:
-        return ExportError(f"{qualname}: argument `{attribute.name}` = {value!r} cannot be an attribute: {reason}")
+        return ExportError(
+            f"{qualname}: argument `{attribute.name}` = {value!r} cannot be an attribute: {reason}"
+        )
 
     def element(v: Any) -> int | float | str:
         kind = attribute.kind
@@ -304,7 +308,8 @@ def encode_attribute(qualname: str, attribute: Attribute, value: Any) -> Any:
             return v
         if not isinstance(v, (int, float)):
             raise fault(
-                "its value depends on the input (a size, or data); attributes are constants: pass it as a 0-d tensor"
+                "its value depends on the input (a size, or data); attributes are constants: "
+                "pass it as a 0-d tensor"
             )
         if kind == "bool":
             return int(bool(v))

@@ -49,7 +49,9 @@ class Operator:
         self.name = name
         self.domain, self.op_type = _read_onnx_name(name, onnx)
         if not isinstance(version, int) or version < 1:
-            raise DeclarationError(f"{name}: version = {version!r}: an operator-set version is an integer from 1 on")
+            raise DeclarationError(
+                f"{name}: version = {version!r}: an operator-set version is an integer from 1 on"
+            )
         self.version = version
         self.overload = overload
         self.reference = reference
@@ -88,9 +90,11 @@ class Operator:
         return function
 
     def backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Declare the gradient: ``f(grad_of_each_output, *arguments)`` -> one gradient per tensor argument."""
+        """Declare the gradient: ``f(grad_of_each_output, *arguments)`` -> one for each tensor argument."""
         if self.custom_op is None:
-            raise DeclarationError(f"{self.name} is adopted: torch owns its gradient (torch.library.register_autograd)")
+            raise DeclarationError(
+                f"{self.name} is adopted: torch owns its gradient (torch.library.register_autograd)"
+            )
         if self.interface.mutates:
             raise DeclarationError(f"{self.name} writes into an argument: torch allows it no gradient")
         gradient.register(self, function)
@@ -128,7 +132,11 @@ class Operator:
             for sample in self.make_samples("float32" if "float32" in first else first[0]):
                 bound = self.interface.bind(sample.args, sample.kwargs)
                 shapes = {
-                    n: None if v is None else [tuple(t.shape) for t in v] if isinstance(v, (list, tuple)) else tuple(v.shape)
+                    n: None
+                    if v is None
+                    else [tuple(t.shape) for t in v]
+                    if isinstance(v, (list, tuple))
+                    else tuple(v.shape)
                     for n, v in bound.tensors.items()
                 }
                 calls.append((shapes, dict(bound.attributes)))
@@ -150,7 +158,10 @@ class Operator:
         """The dtype of an output, from those of the inputs by name; None where it cannot be told."""
         rule = self.output_types[output]
         if rule.variable is not None:
-            return next((known[n] for n, v in self.types.of_input.items() if v == rule.variable and known.get(n)), None)
+            return next(
+                (known[n] for n, v in self.types.of_input.items() if v == rule.variable and known.get(n)),
+                None,
+            )
         return rule.dtypes[0] if len(rule.dtypes) == 1 else None
 
     def flatten_outputs(self, result: Any, given: Mapping[str, Any]) -> list[torch.Tensor]:
@@ -239,7 +250,9 @@ def operator(
             doc=inspect.getdoc(function) or "",
             source=source,
         )
-        for a in op.interface.attributes:  # a default that its field cannot hold is refused here, not at export
+        for (
+            a
+        ) in op.interface.attributes:  # a default that its field cannot hold is refused here, not at export
             if a.default is not None:
                 try:
                     encode_attribute(name, a, a.default)
@@ -263,12 +276,14 @@ def _read_onnx_name(name: str, onnx_name: str) -> tuple[str, str]:
 
     domain, separator, op_type = onnx_name.rpartition("::")
     if not separator or not re.fullmatch(r"[A-Za-z_]\w*", op_type) or not re.fullmatch(r"[\w.\-]+", domain):
-        raise DeclarationError(f"{name}: onnx = {onnx_name!r}: expected `domain::Type`, as in `acme::SwishBeta`")
+        raise DeclarationError(
+            f"{name}: onnx = {onnx_name!r}: expected `domain::Type`, as in `acme::SwishBeta`"
+        )
     if any(domain == d or (d.endswith(".") and domain.startswith(d)) for d in _FOREIGN_DOMAINS):
         raise DeclarationError(f"{name}: the domain `{domain}` belongs to ONNX or a runtime; use your own")
     if onnx.defs.has(op_type):
         raise DeclarationError(
-            f"{name}: `{op_type}` is a standard ONNX operator, and TensorRT's parser takes the standard one whatever "
-            f"the domain; name it otherwise, as in `{domain}::{op_type}Op`"
+            f"{name}: `{op_type}` is a standard ONNX operator, and TensorRT's parser takes the standard one "
+            f"whatever the domain; name it otherwise, as in `{domain}::{op_type}Op`"
         )
     return domain, op_type

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DeclarationError, UsageError
+from ..errors import DeclarationError, DeployOpsError, UsageError
 
 if TYPE_CHECKING:
     from .operator import Operator
@@ -34,9 +34,12 @@ def remove(op: Operator) -> None:
 def refuse_twice(name: str, onnx_name: str, source: str) -> None:
     """Raise where another file declared this torch or ONNX name already."""
     for other in _by_name.values():
-        if (other.name == name or other.onnx_name == onnx_name) and (other.name != name or other.source != source):
+        if (other.name == name or other.onnx_name == onnx_name) and (
+            other.name != name or other.source != source
+        ):
             raise DeclarationError(
-                f"{name} = {onnx_name} is declared already, as {other.name} = {other.onnx_name}, in {Path(other.source).name}"
+                f"{name} = {onnx_name} is declared already, as {other.name} = {other.onnx_name}, "
+                f"in {Path(other.source).name}"
             )
 
 
@@ -74,7 +77,9 @@ def load_entry_points() -> list[str]:
         except DeclarationError:
             raise
         except Exception as e:
-            raise UsageError(f"the operator pack `{point.name}` ({point.value}) cannot be imported: {e}") from e
+            raise UsageError(
+                f"the operator pack `{point.name}` ({point.value}) cannot be imported: {e}"
+            ) from e
         loaded.append(point.name)
     return loaded
 
@@ -85,20 +90,24 @@ def load(places: Iterable[str]) -> None:
     Raises UsageError where one is not found or fails.
     """
     for place in places:
-        try:
-            if place.endswith(".py") or "/" in place or Path(place).is_file():
-                _load_file(Path(place))
-            else:
-                importlib.import_module(place)
-        except DeclarationError:
-            raise
-        except ModuleNotFoundError as e:
-            raise UsageError(
-                f"--ops {place}: {e}. Give an importable module, or the path of a .py file"
-            ) from None
-        except Exception as e:
-            line = _last_line_in(e, place)
-            raise UsageError(f"--ops {place} fails{line}: {type(e).__name__}: {e}") from e
+        _load_one(place)
+
+
+def _load_one(place: str) -> None:
+    try:
+        if place.endswith(".py") or "/" in place or Path(place).is_file():
+            _load_file(Path(place))
+        else:
+            importlib.import_module(place)
+    except DeployOpsError:
+        raise
+    except ModuleNotFoundError as e:
+        raise UsageError(
+            f"--ops {place}: {e}. Give an importable module, or the path of a .py file"
+        ) from None
+    except Exception as e:
+        line = _last_line_in(e, place)
+        raise UsageError(f"--ops {place} fails{line}: {type(e).__name__}: {e}") from e
 
 
 def _load_file(path: Path) -> None:
@@ -126,5 +135,7 @@ def _load_file(path: Path) -> None:
 def _last_line_in(error: BaseException, place: str) -> str:
     import traceback
 
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == Path(place).name]
+    frames = [
+        f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == Path(place).name
+    ]
     return f" at line {frames[-1].lineno}" if frames else ""

@@ -30,7 +30,11 @@ class Sample:
 
         found = []
         for value in (*self.args, *self.kwargs.values()):
-            found += [v for v in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(v, torch.Tensor)]
+            found += [
+                v
+                for v in (value if isinstance(value, (list, tuple)) else [value])
+                if isinstance(v, torch.Tensor)
+            ]
         return found
 
 
@@ -64,7 +68,9 @@ class Draw:
         if kind == torch.bool:
             return torch.randint(0, 2, shape, generator=self._generator).to(torch.bool)
         if not (kind.is_floating_point or kind.is_complex):
-            return torch.randint(int(low or 0), int(2 if high is None else high), shape, generator=self._generator).to(kind)
+            return torch.randint(
+                int(low or 0), int(2 if high is None else high), shape, generator=self._generator
+            ).to(kind)
         # Drawn in float64 and rounded once: every dtype sees the same numbers.
         if low is None and high is None:
             return torch.randn(shape, generator=self._generator, dtype=torch.float64).to(kind)
@@ -89,7 +95,8 @@ class Draw:
         info = torch.finfo(self.dtype)
         return self.values(
             0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 88.0, -88.0, 104.0, -104.0, info.tiny, -info.tiny,
-            info.smallest_normal / 4, info.eps, info.max, -info.max, float("inf"), -float("inf"), float("nan"),
+            info.smallest_normal / 4, info.eps, info.max, -info.max,
+            float("inf"), -float("inf"), float("nan"),
         )  # fmt: skip
 
     def call(self, *args: Any, smooth: bool = True, **kwargs: Any) -> Sample:

@@ -45,9 +45,10 @@ def onnx_schema(op: Operator) -> onnx.defs.OpSchema:
     ]
     lists = op.interface.variadics
     if lists:
-        alike = len({op.types.of_input[i.name] for i in lists}) == 1 and op.types.variables[
-            op.types.of_input[lists[0].name]
-        ] != dtypes.ALL
+        alike = (
+            len({op.types.of_input[i.name] for i in lists}) == 1
+            and op.types.variables[op.types.of_input[lists[0].name]] != dtypes.ALL
+        )
         variable = op.types.of_input[lists[0].name] if alike else "TV"
         if not alike:
             constraints.append(("TV", every, ""))
@@ -73,7 +74,12 @@ def onnx_schema(op: Operator) -> onnx.defs.OpSchema:
             variable = f"TO{k}"
             constraints.append((variable, [dtypes.onnx_text(t) for t in rule.dtypes], ""))
         outputs.append(
-            parameter(output.name, variable, param_option=options[output.form], min_arity=0 if output.form == "variadic" else 1)
+            parameter(
+                output.name,
+                variable,
+                param_option=options[output.form],
+                min_arity=0 if output.form == "variadic" else 1,
+            )
         )
     used = {p.type_str for p in [*inputs, *outputs]}
     schema = OpSchema(
@@ -85,7 +91,10 @@ def onnx_schema(op: Operator) -> onnx.defs.OpSchema:
         outputs=outputs,
         type_constraints=[c for c in constraints if c[0] in used],
         attributes=[_attribute(a) for a in op.interface.attributes]
-        + [OpSchema.Attribute(n, OpSchema.AttrType.INT, "length of a list of tensors") for n in op.interface.count_attributes],
+        + [
+            OpSchema.Attribute(n, OpSchema.AttrType.INT, "length of a list of tensors")
+            for n in op.interface.count_attributes
+        ],
     )
     schema.set_type_and_shape_inference_function(lambda context: _infer_node(op, context))
     return schema
@@ -165,5 +174,3 @@ def _type_proto(info: TensorInfo) -> onnx.TypeProto:
             elif d is not None:
                 added.dim_param = d
     return proto
-
-

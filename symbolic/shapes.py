@@ -43,7 +43,7 @@ class TensorInfo:
     dims: tuple[Dim, ...] | None
 
 
-Tensors = Mapping[str, "TensorInfo | None | Sequence[TensorInfo]"]
+Tensors = Mapping[str, "TensorInfo | Sequence[TensorInfo] | None"]
 
 
 def infer(op: Operator, tensors: Tensors, attributes: Mapping[str, Any]) -> tuple[TensorInfo, ...]:
@@ -74,16 +74,19 @@ def _infer(op: Operator, tensors: Tensors, attributes: Mapping[str, Any]) -> tup
     if any(t.dims is None or t.dtype is None for t in flat):
         return _unknown_outputs(op, tensors)
     named = _name_unknown_dims(tensors)
-    symbols = sorted({n for t in _flatten(named) for d in t.dims or () if isinstance(d, str) for n in dims.names(d)})
+    symbols = sorted(
+        {n for t in _flatten(named) for d in t.dims or () if isinstance(d, str) for n in dims.names(d)}
+    )
     if not symbols:
         return tuple(_trace(op, named, attributes, {}))
     traces: list[_Trace] = []
     refusal: ShapeError | None = None
     for sizes in _stand_ins(op, named, symbols):
-        try:
-            traces.append(_Trace(sizes, _trace(op, named, attributes, sizes)))
-        except ShapeError as e:
-            refusal = refusal or e
+        outcome = _attempt(op, named, attributes, sizes)
+        if isinstance(outcome, ShapeError):
+            refusal = refusal or outcome
+        else:
+            traces.append(outcome)
     if not traces:
         raise refusal or ShapeError(f"{op.name}: no sizes are accepted")
     # Where two sizes happen to be equal torch may write one for the other: ask the unequal ones first.
@@ -99,6 +102,15 @@ class _Trace:
     outputs: Sequence[TensorInfo]
 
 
+def _attempt(
+    op: Operator, tensors: Tensors, attributes: Mapping[str, Any], sizes: Mapping[str, int]
+) -> _Trace | ShapeError:
+    try:
+        return _Trace(sizes, _trace(op, tensors, attributes, sizes))
+    except ShapeError as e:
+        return e
+
+
 def _flatten(tensors: Tensors) -> Iterator[TensorInfo]:
     for value in tensors.values():
         if isinstance(value, TensorInfo):
@@ -107,11 +119,13 @@ def _flatten(tensors: Tensors) -> Iterator[TensorInfo]:
             yield from value
 
 
-def _name_unknown_dims(tensors: Tensors) -> dict[str, TensorInfo | None | list[TensorInfo]]:
+def _name_unknown_dims(tensors: Tensors) -> dict[str, TensorInfo | list[TensorInfo] | None]:
     count = iter(range(10_000))
 
     def name(t: TensorInfo) -> TensorInfo:
-        return TensorInfo(t.dtype, tuple(f"{_UNKNOWN}{next(count)}" if d is None else d for d in t.dims or ()))
+        return TensorInfo(
+            t.dtype, tuple(f"{_UNKNOWN}{next(count)}" if d is None else d for d in t.dims or ())
+        )
 
     return {
         n: None if v is None else name(v) if isinstance(v, TensorInfo) else [name(t) for t in v]
@@ -120,7 +134,7 @@ def _name_unknown_dims(tensors: Tensors) -> dict[str, TensorInfo | None | list[T
 
 
 def _agreed(traces: Sequence[_Trace], k: int) -> TensorInfo:
-    """What all traces say of output k: for each dim an expression that is right at the sizes of every trace."""
+    """What all traces say of output k: for each dim an expression that is right in every trace."""
     outputs = [t.outputs[k] for t in traces]
     dtype = outputs[0].dtype if all(o.dtype == outputs[0].dtype for o in outputs) else None
     shapes = [o.dims or () for o in outputs]
@@ -169,9 +183,9 @@ def _matching(tensors: Tensors, shapes: Mapping[str, Any], symbols: Sequence[str
             if len(t.dims or ()) != len(shape):
                 return None
             for d, size in zip(t.dims or (), shape, strict=True):
-                if isinstance(d, str) and d in symbols:
-                    if size == 0 or sizes.setdefault(d, size) != size:
-                        return None
+                named = isinstance(d, str) and d in symbols
+                if named and (size == 0 or sizes.setdefault(str(d), size) != size):
+                    return None
     return sizes if set(sizes) == set(symbols) else None
 
 
@@ -211,9 +225,7 @@ def _trace(
         except Exception as e:  # whatever the user's fake kernel raises is its refusal
             raise ShapeError(f"{op.name} refuses {_describe(tensors, sizes)}: {_reason(e)}") from e
     outputs = op.flatten_outputs(result, given)
-    return [
-        TensorInfo(dtypes.name_of(t.dtype), tuple(_dim(s, originals) for s in t.shape)) for t in outputs
-    ]
+    return [TensorInfo(dtypes.name_of(t.dtype), tuple(_dim(s, originals) for s in t.shape)) for t in outputs]
 
 
 def _dim(size: Any, originals: Mapping[Any, str]) -> Dim:
@@ -240,7 +252,9 @@ def _unknown_outputs(op: Operator, tensors: Tensors) -> tuple[TensorInfo, ...]:
 
 def _describe(tensors: Tensors, sizes: Mapping[str, int]) -> str:
     def one(t: TensorInfo) -> str:
-        shape = ",".join(str(d) if d is None or not str(d).startswith(_UNKNOWN) else "?" for d in t.dims or ())
+        shape = ",".join(
+            str(d) if d is None or not str(d).startswith(_UNKNOWN) else "?" for d in t.dims or ()
+        )
         return f"{t.dtype}[{shape}]"
 
     parts = [

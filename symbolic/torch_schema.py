@@ -22,7 +22,9 @@ def infer_schema(name: str, function: Callable[..., Any], mutates: Sequence[str]
     signature = inspect.signature(function)
     unknown = [m for m in mutates if m not in signature.parameters]
     if unknown:
-        raise DeclarationError(f"{name}: mutates names {', '.join(unknown)}; the arguments are {', '.join(signature.parameters)}")
+        raise DeclarationError(
+            f"{name}: mutates names {', '.join(unknown)}; the arguments are {', '.join(signature.parameters)}"
+        )
     lists = {
         n: list(p.default) for n, p in signature.parameters.items() if isinstance(p.default, (list, tuple))
     }
@@ -39,8 +41,12 @@ def infer_schema(name: str, function: Callable[..., Any], mutates: Sequence[str]
         raise DeclarationError(f"{name}: its arguments cannot be read: {reason}") from None
     for argument, default in lists.items():
         values = ", ".join(repr(float(v)) if isinstance(v, float) else str(v) for v in default)
-        if any(isinstance(v, (bool, str)) for v in default) or (not default and re.search(rf"(str|bool)\[\] {argument}\b", text)):
-            raise DeclarationError(f"{name}: `{argument}`: torch has no defaults for lists of str or bool: leave it out")
+        if any(isinstance(v, (bool, str)) for v in default) or (
+            not default and re.search(rf"(str|bool)\[\] {argument}\b", text)
+        ):
+            raise DeclarationError(
+                f"{name}: `{argument}`: torch has no defaults for lists of str or bool: leave it out"
+            )
         text = re.sub(rf"\b{argument}=None", f"{argument}=[{values}]", text)
     return text
 
@@ -59,7 +65,9 @@ def _resolve(function: Callable[..., Any], signature: inspect.Signature) -> insp
         try:
             return eval(annotation, scope)  # noqa: S307  (the user's own source, as typing.get_type_hints does)
         except NameError as e:
-            raise DeclarationError(f"{function.__qualname__}: the annotation {annotation!r} cannot be resolved: {e}") from None
+            raise DeclarationError(
+                f"{function.__qualname__}: the annotation {annotation!r} cannot be resolved: {e}"
+            ) from None
 
     return signature.replace(
         parameters=[p.replace(annotation=look(p.annotation)) for p in signature.parameters.values()],

@@ -57,12 +57,16 @@ def read_dtypes(qualname: str, interface: Interface, declared: DeclaredDtypes) -
         try:
             types = tuple(dtypes.name_of(t) for t in types)
         except KeyError as e:
-            raise DeclarationError(f"{qualname}: dtypes: {e.args[0]}; known are {', '.join(dtypes.ALL)}") from None
+            raise DeclarationError(
+                f"{qualname}: dtypes: {e.args[0]}; known are {', '.join(dtypes.ALL)}"
+            ) from None
         variable = "T" if not variables else f"T{len(variables)}"
         variables[variable] = types
         for name in (n.strip() for n in key.split(",")):
             if name not in names:
-                raise DeclarationError(f"{qualname}: dtypes names `{name}`; the tensor inputs are {', '.join(names)}")
+                raise DeclarationError(
+                    f"{qualname}: dtypes names `{name}`; the tensor inputs are {', '.join(names)}"
+                )
             if name in of_input:
                 raise DeclarationError(f"{qualname}: dtypes names `{name}` twice")
             of_input[name] = variable
@@ -113,9 +117,14 @@ def _guessed_calls(op: Operator) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     from .interface import encode_attribute
 
     attributes = {
-        a.name: encode_attribute(op.name, a, a.default) for a in op.interface.attributes if a.default is not None
+        a.name: encode_attribute(op.name, a, a.default)
+        for a in op.interface.attributes
+        if a.default is not None
     }
     return [
-        ({i.name: [(4,) * rank] if i.form == "variadic" else (4,) * rank for i in op.interface.inputs}, attributes)
+        (
+            {i.name: [(4,) * rank] if i.form == "variadic" else (4,) * rank for i in op.interface.inputs},
+            attributes,
+        )
         for rank in (2, 4, 3, 1)
     ]

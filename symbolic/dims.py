@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["evaluate", "names", "to_text"]
+__all__ = ["evaluate", "names", "rename", "to_text"]
 
 _LIMIT = 500  # characters; longer ones are somebody's attack, not somebody's shape
 
@@ -95,6 +95,42 @@ def evaluate(text: str, values: Mapping[str, Any]) -> Any:
         return _walk(_parse(text), values.__getitem__, lambda name, args: operations[name](*args))
     except _NotADim:
         return values[text]
+
+
+def rename(text: str, names: Mapping[str, str]) -> str:
+    """A dim expression with other names, in the spelling of `to_text`; a text that is none is looked up whole."""
+    try:
+        tree = _parse(text)
+        _walk(tree, lambda _: 1, lambda *_: 1)  # only what the grammar knows is rewritten
+    except (_NotADim, TypeError):
+        return names.get(text, text)
+
+    def operand(node: ast.expr) -> str:
+        return f"({write(node)})" if isinstance(node, (ast.BinOp, ast.UnaryOp)) else write(node)
+
+    def write(node: ast.expr) -> str:
+        match node:
+            case ast.Name(id=name):
+                return names.get(name, name)
+            case ast.UnaryOp(operand=inner):
+                return f"-{operand(inner)}"
+            case ast.BinOp(left=a, op=ast.Add(), right=b):
+                return f"{write(a)} + {write(b)}"
+            case ast.BinOp(left=a, op=ast.Sub(), right=b):
+                return f"{write(a)} - {operand(b) if isinstance(b, ast.BinOp) and not isinstance(b.op, ast.Mult) else write(b)}"
+            case ast.BinOp(left=a, op=ast.Mult(), right=b):
+                return f"{operand(a)}*{operand(b)}"
+            case ast.BinOp(left=a, op=ast.FloorDiv(), right=b):
+                return f"floor({operand(a)}/{operand(b)})"
+            case ast.BinOp(left=a, op=ast.Mod(), right=b):
+                return f"Mod({write(a)}, {write(b)})"
+            case ast.Call(func=ast.Name(id="floor" | "ceiling" | "ceil" as name), args=[ast.BinOp(left=a, right=b)]):
+                return f"{name}({operand(a)}/{operand(b)})"
+            case ast.Call(func=ast.Name(id=name), args=args):
+                return f"{'Mod' if name == 'Mod' else name.lower()}({', '.join(map(write, args))})"
+        return ast.unparse(node)
+
+    return write(tree)
 
 
 def to_text(expression: sympy.Expr) -> str:

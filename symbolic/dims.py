@@ -38,6 +38,11 @@ def _walk(node: ast.expr, lookup: Callable[[str], Any], call: Callable[[str, lis
             return value
         case ast.Name(id=name):
             return lookup(name)
+        case ast.BinOp(left=base, op=ast.Pow(), right=ast.Constant(value=int() as power)) if 0 < power <= 8:
+            product = _walk(base, lookup, call)
+            for _ in range(power - 1):
+                product = product * _walk(base, lookup, call)
+            return product
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_walk(operand, lookup, call)
         case ast.BinOp(left=left, op=op, right=right):
@@ -120,6 +125,8 @@ def rename(text: str, names: Mapping[str, str]) -> str:
                 return f"{write(a)} - {operand(b) if isinstance(b, ast.BinOp) and not isinstance(b.op, ast.Mult) else write(b)}"
             case ast.BinOp(left=a, op=ast.Mult(), right=b):
                 return f"{operand(a)}*{operand(b)}"
+            case ast.BinOp(left=a, op=ast.Pow(), right=b):
+                return f"{operand(a)}**{write(b)}"
             case ast.BinOp(left=a, op=ast.FloorDiv(), right=b):
                 return f"floor({operand(a)}/{operand(b)})"
             case ast.BinOp(left=a, op=ast.Mod(), right=b):

@@ -1,0 +1,123 @@
+"""How long the two sides take, measured in turns.
+
+In turns (A, B, A, B, …), because a machine's clock, caches and neighbours change over seconds: measured one
+after the other, both sides would see different machines. Medians, because one page fault should not move the
+number.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["Latency", "Timing", "interleaved", "timing"]
+
+# Spread of the middle half over the median, and drift of the second half's median, beyond which no number
+# is stable.
+WIDEST_SPREAD = 0.25
+WIDEST_DRIFT = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Times of one side, in milliseconds. `unstable` says why the median is not to be trusted."""
+
+    median: float
+    p90: float
+    first: float
+    runs: int
+    unstable: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Both sides of one sample. Information, not a verdict.
+
+    Attributes:
+        original, candidate: PyTorch eager and ONNX Runtime.
+        load_ms: opening the session, which belongs to neither.
+        threads: of both sides.
+    """
+
+    sample: str
+    original: Timing
+    candidate: Timing
+    load_ms: float
+    threads: int
+
+    @property
+    def ratio(self) -> float:
+        """Candidate over original; below 1 the candidate is faster."""
+        return self.candidate.median / self.original.median if self.original.median else float("nan")
+
+    @property
+    def unstable(self) -> str:
+        return self.original.unstable or self.candidate.unstable
+
+
+def interleaved(
+    original: Callable[[], object],
+    candidate: Callable[[], object],
+    *,
+    warmup_s: float = 0.1,
+    seconds: float = 0.5,
+    runs: int = 20,
+    most_seconds: float = 10.0,
+) -> tuple[list[float], list[float]]:
+    """Milliseconds of each run of both sides, the very first call of each in front.
+
+    Warm-up for at least two calls and `warmup_s` seconds, not kept but for the first; then at least `runs`
+    runs and `seconds` seconds, and no run begins after `most_seconds`.
+    """
+    clock = time.perf_counter
+    sides = ((original, [_once(original)]), (candidate, [_once(candidate)]))
+    start, warm = clock(), 0
+    while warm < 2 or clock() - start < min(warmup_s, most_seconds):
+        for call, _ in sides:
+            call()
+        warm += 1
+    start, done = clock(), 0
+    while done < runs or clock() - start < seconds:
+        if done >= 3 and clock() - start > most_seconds:
+            break
+        # whoever goes second finds its data pushed out of the cache: take turns
+        for call, times in sides if done % 2 == 0 else reversed(sides):
+            times.append(_once(call))
+        done += 1
+    return sides[0][1], sides[1][1]
+
+
+def timing(times: list[float]) -> Timing:
+    """Summary of `interleaved` times, the first call apart."""
+    first, rest = times[0], times[1:]
+    if not rest:
+        raise ValueError("no runs after the first")
+    ordered = sorted(rest)
+    median = _quantile(ordered, 0.5)
+    spread = (_quantile(ordered, 0.75) - _quantile(ordered, 0.25)) / median if median else 0.0
+    half = len(rest) // 2
+    early, late = sorted(rest[:half]), sorted(rest[half:])
+    drift = _quantile(late, 0.5) / _quantile(early, 0.5) - 1 if half else 0.0
+    unstable = ""
+    if len(rest) < 10:
+        unstable = f"only {len(rest)} runs"
+    elif spread > WIDEST_SPREAD:
+        unstable = f"the middle half of the runs spreads over {spread:.0%} of the median"
+    elif abs(drift) > WIDEST_DRIFT:
+        unstable = f"the second half of the runs is {drift:+.0%} against the first"
+    return Timing(median, _quantile(ordered, 0.9), first, len(rest), unstable)
+
+
+def _once(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return (time.perf_counter() - start) * 1e3
+
+
+def _quantile(ordered: list[float], q: float) -> float:
+    """Linear interpolation between the neighbours, as numpy's default."""
+    place = q * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)

@@ -1,0 +1,242 @@
+"""What the PyTorch original says of a sample: its outputs, the wider ones, and the budget of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import parity
+from .backends import Sample
+from .backends.torch import Widened, arrays_of, described, narrowest, nudged, outputs_of
+from .metrics import Metrics, float_type, measure
+from .parity import Budget
+
+__all__ = ["Expected", "Original", "OriginalFailed", "callable_of", "is_float"]
+
+Array = npt.NDArray[Any]
+
+# PyTorch's own error is taken from at least this many elements, by repeating the sample with its floating
+# inputs
+# nudged by an ULP or two; more repetitions than this are not worth their time.
+ENOUGH_ELEMENTS = 64
+MOST_REPETITIONS = 8
+
+
+class OriginalFailed(Exception):
+    """The original raised on a sample; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One output of the original.
+
+    Attributes:
+        array: in the deployed dtype.
+        wide: the same in the wider dtype; None if there is none, or for integers and booleans.
+        budget: what a runtime may differ by.
+        unsteady: why the output cannot serve as a reference; empty if it can.
+        note: for the reader, such as near ties behind an integer output.
+        number: a Python number, which an exporter may make an output or leave out.
+    """
+
+    array: Array
+    wide: Array | None
+    budget: Budget
+    unsteady: str = ""
+    note: str = ""
+    number: bool = False
+
+
+@dataclass
+class Original:
+    """The model, and the copies of it in other precisions, made when first needed."""
+
+    model: Any
+    atol: float | None = None
+    rtol: float | None = None
+    seed: int = 0
+    notes: dict[str, None] = field(default_factory=dict)
+    _wide: Widened | None = None
+
+    def call(self, sample: Sample) -> Callable[[], Any]:
+        """The bare call, for timing, on copies of the tensors: the model may write into them."""
+        args, kwargs = _cloned(sample.args), _cloned(dict(sample.kwargs))
+        return lambda: self.model(*args, **kwargs)
+
+    def expected(self, sample: Sample) -> list[Expected]:
+        """Run the original. Raises OriginalFailed if the model raises."""
+        try:
+            leaves = outputs_of(self.model(*_cloned(sample.args), **_cloned(dict(sample.kwargs))))
+            arrays = arrays_of(leaves)
+            again = self._arrays(sample.args, sample.kwargs)
+        except Exception as error:
+            raise OriginalFailed(described(error)) from error
+        if any(hasattr(v, "is_complex") and v.is_complex() for v in leaves):
+            self.notes["complex outputs are compared as pairs of real numbers (view_as_real)"] = None
+        if self.atol is not None or self.rtol is not None:
+            budget = parity.user(self.atol, self.rtol)
+            wide: list[Array | None] = [None] * len(arrays)
+            budgets = [budget if is_float(a) else parity.EXACT for a in arrays]
+        else:
+            wide, budgets = self._derived(sample, arrays)
+        return [
+            Expected(a, w if is_float(a) else None, b, _unsteady(a, c), _ties(a, w), not hasattr(v, "shape"))
+            for v, a, w, b, c in zip(leaves, arrays, wide, budgets, again, strict=True)
+        ]
+
+    def _arrays(self, args: Any, kwargs: Any) -> list[Array]:
+        return arrays_of(self.model(*_cloned(args), **_cloned(dict(kwargs))))
+
+    def _derived(self, sample: Sample, arrays: list[Array]) -> tuple[list[Array | None], list[Budget]]:
+        import torch
+
+        leaves = [*sample.args, *sample.kwargs.values()]
+        deployed = narrowest(self.model, _tensors(leaves)) or torch.float32
+        # nothing is wider than float64: the error of a float32 run tells, 2**29 times larger
+        reverse = deployed == torch.float64
+        targets = [torch.float32] if reverse else [torch.float64]
+        if deployed.itemsize < 4:
+            targets.append(torch.float32)
+        why = ""
+        for target in targets:
+            wide = self._other(sample, target, deployed, arrays)
+            if isinstance(wide, str):
+                why = why or wide
+                continue
+            own = self._own_errors(sample, arrays, wide, reverse)
+            source = _source(target, reverse, self._wide.narrow_ops if self._wide else set())
+            budgets = [
+                parity.derived(own[i], a.dtype, source) if is_float(a) else parity.EXACT
+                for i, a in enumerate(arrays)
+            ]
+            return [None] * len(arrays) if reverse else list(wide), budgets
+        if any(is_float(a) for a in arrays):
+            self.notes[f"no wider reference: {why}"] = None
+        return [None] * len(arrays), [
+            parity.blind(_scale(a), a.dtype, "no wider reference") if is_float(a) else parity.EXACT
+            for a in arrays
+        ]
+
+    def _other(self, sample: Sample, target: Any, deployed: Any, arrays: list[Array]) -> list[Array] | str:
+        """The outputs in another precision, or why there are none."""
+        if self._wide is None or self._wide.dtype != target:
+            self._wide = Widened(self.model, target, deployed)
+        result = self._wide.run(_cloned(sample.args), _cloned(dict(sample.kwargs)))
+        if not self._wide.available:
+            return self._wide.why_not
+        wide = arrays_of(result)
+        if [w.shape for w in wide] != [a.shape for a in arrays]:
+            return f"in {str(target).removeprefix('torch.')} the model's outputs have other shapes"
+        return wide
+
+    def _own_errors(
+        self, sample: Sample, arrays: list[Array], wide: list[Array], reverse: bool
+    ) -> list[Metrics]:
+        floats = [i for i, a in enumerate(arrays) if is_float(a)]
+        found = {i: [_own(arrays[i], wide[i])] for i in floats}
+        sizes = [arrays[i].size for i in floats if arrays[i].size]
+        repeats = min(MOST_REPETITIONS, -(-ENOUGH_ELEMENTS // min(sizes)) - 1) if sizes else 0
+        for turn in range(repeats):
+            moved = nudged(sample.args, sample.kwargs, self.seed + turn)
+            if moved is None:
+                break
+            args, kwargs = moved
+            try:
+                p = self._arrays(args, kwargs)
+                result = self._wide.run(args, kwargs) if self._wide else None
+                w = arrays_of(result)
+            except Exception:  # a value that must be exact was nudged: do without
+                break
+            if [x.shape for x in p] != [x.shape for x in arrays] or len(w) != len(p):
+                break
+            for i in floats:
+                if w[i].shape == p[i].shape:
+                    found[i].append(_own(p[i], w[i]))
+        factor = 2.0**-29 if reverse else 1.0
+        return [
+            parity.pooled(found[i], factor if arrays[i].dtype == np.float64 else 1.0)
+            if i in found
+            else Metrics(0)
+            for i in range(len(arrays))
+        ]
+
+
+def callable_of(model: Any) -> Any:
+    """What to call: a module, or the module of an `ExportedProgram` or of a loaded model file."""
+    import torch
+
+    for attribute in ("module", "program"):  # export.load.LoadedModel
+        inner = getattr(model, attribute, None)
+        if inner is not None and hasattr(model, "example_args"):
+            return callable_of(inner)
+    if isinstance(model, torch.export.ExportedProgram):
+        return model.module()
+    return model
+
+
+def is_float(array: Array) -> bool:
+    """Whether the dtype is floating point, those of ml_dtypes included."""
+    return array.dtype.kind == "f" or array.dtype.name.startswith(("bfloat", "float"))
+
+
+def _own(p: Array, w: Array) -> Metrics:
+    return measure(p, p, w, rtol=parity.own_rtol(p.dtype))
+
+
+def _unsteady(first: Array, again: Array) -> str:
+    """Why the original disagrees with itself; a few ULPs (threads, alignment) are no reason."""
+    if first.shape != again.shape:
+        return f"nondeterministic: the original returned shape {first.shape}, then {again.shape}"
+    if not is_float(first):
+        differ = int((first != again).sum())
+        return f"nondeterministic: the original differs from itself in {differ} elements" if differ else ""
+    budget = parity.blind(_scale(first), first.dtype, "")
+    found = measure(again, first, rtol=budget.rtol, atol=budget.atol)
+    if found.identical or not found.mismatches:
+        return ""
+    return (
+        f"nondeterministic: the original differs from itself by {found.max_abs:.2g} "
+        f"in {found.mismatches} elements"
+    )
+
+
+def _ties(array: Array, wide: Array | None) -> str:
+    if wide is None or is_float(array) or array.shape != wide.shape:
+        return ""
+    differ = int((array != wide).sum())
+    return f"the original itself gives {differ} other values in a wider dtype (ties?)" if differ else ""
+
+
+def _scale(array: Array) -> float:
+    """The largest finite magnitude."""
+    return measure(array, array).scale if array.size else float_type(array.dtype).smallest
+
+
+def _source(target: Any, reverse: bool, narrow_ops: set[str]) -> str:
+    name = str(target).removeprefix("torch.")
+    label = (
+        "the model's own error in float32, times 2**-29"
+        if reverse
+        else f"the original's own error against {name}"
+    )
+    if narrow_ops:
+        label += f" (no {name} kernel, so run in the deployed dtype: {', '.join(sorted(narrow_ops))})"
+    return label
+
+
+def _tensors(values: Any) -> list[Any]:
+    from torch.utils import _pytree
+
+    return list(_pytree.tree_leaves(values))
+
+
+def _cloned(values: Any) -> Any:
+    """The same with every tensor copied, so that a model writing into its inputs cannot spoil the sample."""
+    import torch
+    from torch.utils import _pytree
+
+    return _pytree.tree_map(lambda v: v.clone() if isinstance(v, torch.Tensor) else v, values)

@@ -1,0 +1,265 @@
+"""The steps of a validation: run the original, run the candidate, compare, time, report."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from ..errors import DeployOpsError, ModelFileError, NotCheckedError, UsageError
+from ..ort_ops.diagnosis import runtime_message
+from . import parity
+from .backends import Sample
+from .backends.onnxruntime import OnnxRuntime
+from .backends.torch import described, evaluating
+from .latency import Latency, interleaved, timing
+from .metrics import measure, measure_exact
+from .original import Expected, Original, OriginalFailed, callable_of, is_float
+from .report import Cell, Report
+from .samples import named_inputs, resolve
+
+__all__ = ["validate"]
+
+Array = npt.NDArray[Any]
+StrPath = str | os.PathLike[str]
+
+DEPLOYED = "onnxruntime"
+AS_WRITTEN = "onnxruntime, optimiser off"
+
+
+def validate(
+    model: Any,
+    onnx: StrPath,
+    inputs: Any = None,
+    *,
+    signature: Any = None,
+    samples: Iterable[Any] | None = None,
+    atol: float | None = None,
+    rtol: float | None = None,
+    latency: bool = True,
+    seed: int = 0,
+    sizes: int = 3,
+    threads: int | None = None,
+    libraries: Sequence[StrPath] = (),
+    verify: Callable[[Path], None] | None = None,
+) -> Report:
+    """Compare an ONNX file on ONNX Runtime CPU with the PyTorch original it was made from.
+
+        report = validate(model, "model.onnx", (torch.randn(2, 3, 32, 32),))
+        print(report.text())
+        sys.exit(report.exit_code)
+
+    The original runs in eval mode on the CPU (modes are restored), twice, and once more in float64: the
+    budget of each output follows from its own rounding error (see `parity`). The candidate runs every
+    sample, and the first one also without the runtime's optimiser, which can hide faults of the file.
+
+    Args:
+        model: `nn.Module`, `ScriptModule`, `ExportedProgram` or any callable on CPU tensors.
+        onnx: the file. Its external data must lie next to it.
+        inputs: example inputs (a tensor, a tuple of arguments, a dict of keyword arguments); or texts such as
+            ``["x:float32[batch,3]"]``. Dims that the file leaves open are also tried at other sizes.
+        signature: an `export.signature.Signature`, instead of `inputs`.
+        samples: `Sample` objects or (label, args[, kwargs]), instead of `inputs`.
+        atol, rtol: the user's own tolerance instead of the derived budget; the report says so.
+        latency: measure medians on the first sample.
+        seed: of everything random here.
+        sizes: how many sizes to try, the example's included.
+        threads: of both sides; None takes PyTorch's current number.
+        libraries: custom-operator libraries of ONNX Runtime.
+        verify: called with the file's path first; raises if the file is not what it should be.
+
+    Raises:
+        UsageError, ModelFileError: arguments that make no sense, a file that is no ONNX model.
+    """
+    import torch
+
+    path = _existing(onnx)
+    for name, value in (("atol", atol), ("rtol", rtol)):
+        if value is not None and not (value >= 0 and math.isfinite(value)):
+            raise UsageError(f"{name} must be a finite number of at least 0, got {value}")
+    if verify is not None:
+        verify(path)
+    original = Original(callable_of(model), atol, rtol, seed)
+    found = resolve(original.model, path, inputs, signature, samples, sizes, seed)
+    count = torch.get_num_threads() if threads is None else threads
+    if count < 1:
+        raise UsageError(f"threads must be at least 1, got {count}")
+    with _threads(count), evaluating(original.model):
+        cells, timed, notes = _compare(original, path, found, count, libraries, latency)
+    return Report(
+        model=_title(model),
+        onnx=path.name,
+        cells=tuple(cells),
+        required=(DEPLOYED,),
+        latency=timed,
+        environment=_environment(count, seed),
+        notes=tuple(notes),
+    )
+
+
+def _compare(
+    original: Original,
+    path: Path,
+    samples: list[Sample],
+    threads: int,
+    libraries: Sequence[StrPath],
+    latency: bool,
+) -> tuple[list[Cell], Latency | None, list[str]]:
+    as_deployed = _open(path, True, threads, libraries)
+    cells: list[Cell] = []
+    timed: Latency | None = None
+    notes: dict[str, None] = {}
+    compared = False
+    for sample in samples:
+        inputs = named_inputs(original.model, sample)
+        try:
+            expected = original.expected(sample)
+        except OriginalFailed as error:
+            reason = f"the original does not run this sample: {error}"
+            cells.append(Cell(sample.label, "*", "pytorch", "not checked", reason))
+            continue
+        now = _run(as_deployed, DEPLOYED, sample, inputs, expected)
+        cells += now
+        if not compared:
+            # opened here and dropped again: two sessions hold the weights twice
+            cells += _run(_open(path, False, threads, libraries), AS_WRITTEN, sample, inputs, expected)
+            if latency and isinstance(as_deployed, OnnxRuntime) and all(c.output != "*" for c in now):
+                timed = _time(original, as_deployed, sample, inputs, threads)
+            compared = True
+    if isinstance(as_deployed, OnnxRuntime):
+        notes |= as_deployed.notes
+    return cells, timed, [*original.notes, *notes]
+
+
+def _open(
+    path: Path, optimize: bool, threads: int, libraries: Sequence[StrPath]
+) -> OnnxRuntime | DeployOpsError:
+    try:
+        return OnnxRuntime(path, threads=threads, optimize=optimize, libraries=libraries)
+    except (ModelFileError, NotCheckedError) as error:
+        return error
+
+
+def _run(
+    backend: OnnxRuntime | DeployOpsError,
+    name: str,
+    sample: Sample,
+    inputs: list[tuple[str, Any]],
+    expected: list[Expected],
+) -> list[Cell]:
+    def whole(verdict: str, reason: str) -> list[Cell]:
+        return [Cell(sample.label, "*", name, verdict, reason)]
+
+    if isinstance(backend, NotCheckedError):
+        return whole("not checked", str(backend))
+    if isinstance(backend, DeployOpsError):
+        return whole("failed", str(backend))
+    try:
+        got = backend.run(inputs)
+    except UsageError:
+        raise
+    except Exception as error:  # the runtime's exception types share no base of its own
+        return whole("failed", f"the ONNX model fails here: {runtime_message(error)}")
+    if len(got) < len(expected):
+        tensors = [e for e in expected if not e.number]
+        if len(got) == len(tensors):
+            backend.notes["results that are Python numbers are no outputs of the ONNX model"] = None
+            expected = tensors
+    if len(got) != len(expected):
+        return whole("failed", f"the ONNX model has {len(got)} outputs, the original {len(expected)}")
+    return [
+        _cell(sample.label, output, name, g, e)
+        for output, g, e in zip(backend.outputs, got, expected, strict=True)
+    ]
+
+
+def _cell(sample: str, output: str, backend: str, got: Array, expected: Expected) -> Cell:
+    want, budget = expected.array, expected.budget
+
+    def cell(verdict: str, reason: str, metrics: Any = None) -> Cell:
+        return Cell(sample, output, backend, verdict, reason, want.dtype.name, want.shape, metrics, budget)
+
+    if got.dtype != want.dtype:
+        return cell("failed", f"dtype {got.dtype.name}, the original returns {want.dtype.name}")
+    if got.shape != want.shape:
+        return cell("failed", f"shape {list(got.shape)}, the original returns {list(want.shape)}")
+    if expected.unsteady:
+        return cell("not checked", expected.unsteady)
+    if is_float(want):
+        metrics = measure(got, want, expected.wide, rtol=budget.rtol, atol=budget.atol)
+    else:
+        metrics = measure_exact(got, want)
+    verdict, reason = parity.judge(metrics, budget)
+    if verdict == "failed" and expected.note:
+        reason += f"; {expected.note}"
+    if verdict == "failed" and backend == AS_WRITTEN:
+        reason = f"with the runtime's optimiser off: {reason}"
+    return cell(verdict, reason, metrics)
+
+
+def _time(
+    original: Original, backend: OnnxRuntime, sample: Sample, inputs: list[tuple[str, Any]], threads: int
+) -> Latency | None:
+    feed = backend.feed(inputs)
+    try:
+        ours, theirs = interleaved(
+            original.call(sample), lambda: backend.session.run_with_ort_values(None, feed)
+        )
+    except Exception as error:
+        original.notes[f"latency not measured: {described(error)}"] = None
+        return None
+    return Latency(sample.label, timing(ours), timing(theirs), backend.load_ms, threads)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _existing(onnx: StrPath) -> Path:
+    path = Path(onnx)
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file" if not path.exists() else f"{path}: not a file")
+    return path
+
+
+def _environment(threads: int, seed: int) -> dict[str, Any]:
+    import numpy
+    import torch
+
+    found: dict[str, Any] = {
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "threads": threads,
+        "seed": seed,
+    }
+    try:
+        import onnxruntime
+
+        found["onnxruntime"] = onnxruntime.__version__
+    except ImportError:
+        found["onnxruntime"] = None
+    return found
+
+
+def _title(model: Any) -> str:
+    file = getattr(model, "file", None)
+    if file is not None and hasattr(model, "example_args"):
+        return str(getattr(file, "path", file))
+    inner = getattr(model, "original_name", None)  # a ScriptModule
+    return str(inner or getattr(model, "__name__", type(model).__name__))

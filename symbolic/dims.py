@@ -17,14 +17,17 @@ if TYPE_CHECKING:
 __all__ = ["evaluate", "names", "rename", "to_text"]
 
 _LIMIT = 500  # characters; longer ones are somebody's attack, not somebody's shape
+_LARGEST_POWER = 8
+_ROUNDINGS = {"CeilToInt": "ceiling", "FloorToInt": "floor", "TruncToInt": "floor"}
 
 
 class _NotADim(ValueError):
-    """The text is not a dim expression."""
+    """The text, or the sympy expression, is not a dim expression."""
 
 
 def _parse(text: str) -> ast.expr:
-    if len(text) > _LIMIT:
+    # Python folds other alphabets' letters into its identifiers: two names could become one.
+    if len(text) > _LIMIT or not text.isascii():
         raise _NotADim(text[:40])
     try:
         return ast.parse(text.strip(), mode="eval").body
@@ -38,10 +41,13 @@ def _walk(node: ast.expr, lookup: Callable[[str], Any], call: Callable[[str, lis
             return value
         case ast.Name(id=name):
             return lookup(name)
-        case ast.BinOp(left=base, op=ast.Pow(), right=ast.Constant(value=int() as power)) if 0 < power <= 8:
-            product = _walk(base, lookup, call)
+        case ast.BinOp(left=base, op=ast.Pow(), right=ast.Constant(value=int() as power)):
+            # One level of small powers: towers of them are numbers of astronomical length.
+            if not 0 < power <= _LARGEST_POWER or any(isinstance(n, ast.Pow) for n in ast.walk(base)):
+                raise _NotADim(ast.dump(node))
+            factor = product = _walk(base, lookup, call)
             for _ in range(power - 1):
-                product = product * _walk(base, lookup, call)
+                product = product * factor
             return product
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_walk(operand, lookup, call)
@@ -66,10 +72,13 @@ def _walk(node: ast.expr, lookup: Callable[[str], Any], call: Callable[[str, lis
             func=ast.Name(id="ceiling" | "ceil"), args=[ast.BinOp(left=a, op=ast.Div(), right=b)], keywords=[]
         ):
             return -call("floordiv", [-_walk(a, lookup, call), _walk(b, lookup, call)])
-        case ast.Call(
-            func=ast.Name(id="max" | "Max" | "min" | "Min" | "Mod" as name), args=args, keywords=[]
-        ) if len(args) == 2:
-            return call(name.lower(), [_walk(a, lookup, call) for a in args])
+        case ast.Call(func=ast.Name(id="Mod"), args=[a, b], keywords=[]):
+            return call("mod", [_walk(a, lookup, call), _walk(b, lookup, call)])
+        case ast.Call(func=ast.Name(id="max" | "Max" | "min" | "Min" as name), args=[a, *rest], keywords=[]):
+            found = _walk(a, lookup, call)
+            for argument in rest:
+                found = call(name.lower(), [found, _walk(argument, lookup, call)])
+            return found
     raise _NotADim(ast.dump(node))
 
 
@@ -86,7 +95,8 @@ def names(text: str) -> list[str]:
 def evaluate(text: str, values: Mapping[str, Any]) -> Any:
     """The value of a dim expression where its names stand for `values` (ints or torch SymInts).
 
-    A text that is no expression is looked up whole. Raises KeyError for a name without a value.
+    A text that is no expression is looked up whole. Raises KeyError for a name without a value, ValueError
+    for a division by zero.
     """
     import torch
 
@@ -100,10 +110,12 @@ def evaluate(text: str, values: Mapping[str, Any]) -> Any:
         return _walk(_parse(text), values.__getitem__, lambda name, args: operations[name](*args))
     except _NotADim:
         return values[text]
+    except ZeroDivisionError:
+        raise ValueError(f"the dim `{text}` divides by zero") from None
 
 
 def rename(text: str, names: Mapping[str, str]) -> str:
-    """A dim expression with other names, in the spelling of `to_text`; a text that is none is looked up whole."""
+    """A dim expression with other names, spelled as by `to_text`; a text that is none is looked up whole."""
     try:
         tree = _parse(text)
         _walk(tree, lambda _: 1, lambda *_: 1)  # only what the grammar knows is rewritten
@@ -122,7 +134,8 @@ def rename(text: str, names: Mapping[str, str]) -> str:
             case ast.BinOp(left=a, op=ast.Add(), right=b):
                 return f"{write(a)} + {write(b)}"
             case ast.BinOp(left=a, op=ast.Sub(), right=b):
-                return f"{write(a)} - {operand(b) if isinstance(b, ast.BinOp) and not isinstance(b.op, ast.Mult) else write(b)}"
+                product = isinstance(b, ast.BinOp) and isinstance(b.op, ast.Mult)
+                return f"{write(a)} - {write(b) if product else operand(b)}"
             case ast.BinOp(left=a, op=ast.Mult(), right=b):
                 return f"{operand(a)}*{operand(b)}"
             case ast.BinOp(left=a, op=ast.Pow(), right=b):
@@ -131,7 +144,9 @@ def rename(text: str, names: Mapping[str, str]) -> str:
                 return f"floor({operand(a)}/{operand(b)})"
             case ast.BinOp(left=a, op=ast.Mod(), right=b):
                 return f"Mod({write(a)}, {write(b)})"
-            case ast.Call(func=ast.Name(id="floor" | "ceiling" | "ceil" as name), args=[ast.BinOp(left=a, right=b)]):
+            case ast.Call(
+                func=ast.Name(id="floor" | "ceiling" | "ceil" as name), args=[ast.BinOp(left=a, right=b)]
+            ):
                 return f"{name}({operand(a)}/{operand(b)})"
             case ast.Call(func=ast.Name(id=name), args=args):
                 return f"{'Mod' if name == 'Mod' else name.lower()}({', '.join(map(write, args))})"
@@ -141,31 +156,55 @@ def rename(text: str, names: Mapping[str, str]) -> str:
 
 
 def to_text(expression: sympy.Expr) -> str:
-    """A sympy expression as ONNX text; torch's FloorDiv, Mod, Max and Min in the conventional spelling."""
-    from sympy.printing.str import StrPrinter
+    """A sympy expression as ONNX text, which `evaluate` reads back; torch's own functions included.
 
-    class Printer(StrPrinter):
-        def _call(self, name: str, e: sympy.Expr) -> str:
-            return f"{name}({', '.join(self._print(a) for a in e.args)})"
+    Raises ValueError for what the grammar does not know (a square root, say).
+    """
+    import sympy
 
-        def _print_FloorDiv(self, e: sympy.Expr) -> str:
-            numerator, denominator = (self._group(a) for a in e.args)
-            return f"floor({numerator}/{denominator})"
+    def group(e: sympy.Expr) -> str:
+        return to_text(e) if e.is_Symbol or (e.is_Integer and e >= 0) else f"({to_text(e)})"
 
-        def _group(self, e: sympy.Expr) -> str:
-            text: str = self._print(e)
-            return text if e.is_Atom else f"({text})"
+    def factor(e: sympy.Expr) -> str:
+        return f"({to_text(e)})" if e.is_Add or (e.is_Integer and e < 0) else to_text(e)
 
-        def _print_Mod(self, e: sympy.Expr) -> str:
-            return self._call("Mod", e)
+    def listed(name: str) -> str:
+        return f"{name}({', '.join(to_text(a) for a in expression.args)})"
 
-        _print_PythonMod = _print_Mod
-
-        def _print_Max(self, e: sympy.Expr) -> str:
-            return self._call("max", e)
-
-        def _print_Min(self, e: sympy.Expr) -> str:
-            return self._call("min", e)
-
-    text: str = Printer({"order": "lex"}).doprint(expression)
-    return text
+    kind = type(expression).__name__
+    if expression.is_Integer or expression.is_Symbol:
+        return str(expression)
+    if expression.is_Add:
+        first, *rest = expression.as_ordered_terms(order="lex")
+        terms = [to_text(first)]
+        for term in rest:
+            negative = term.could_extract_minus_sign()
+            terms.append(f"- {factor(-term)}" if negative else f"+ {to_text(term)}")
+        return " ".join(terms)
+    if expression.is_Mul:
+        number, factors = expression.as_coeff_mul()
+        if not number.is_Integer:
+            raise _NotADim(str(expression))
+        sign, parts = ("-", [] if number == -1 else [str(-number)]) if number < 0 else ("", [str(number)])
+        parts = [p for p in parts if p != "1"] + [factor(f) for f in sympy.Mul(*factors).as_ordered_factors()]
+        return sign + "*".join(parts)
+    if expression.is_Pow:
+        base, power = expression.args
+        if not power.is_Integer or not 1 < power <= _LARGEST_POWER:
+            raise _NotADim(str(expression))
+        return f"{group(base)}**{power}"
+    if kind in ("Max", "Min"):
+        return listed(kind.lower())
+    if kind in ("Mod", "PythonMod"):
+        return listed("Mod")
+    if kind in ("FloorDiv", "CleanDiv"):
+        numerator, denominator = expression.args
+        return f"floor({group(numerator)}/{group(denominator)})"
+    rounding = _ROUNDINGS.get(kind)
+    inner = expression.args[0] if expression.args else None
+    if rounding and type(inner).__name__ == "IntTrueDiv":
+        numerator, denominator = inner.args
+        toward_zero = kind == "TruncToInt"  # is floor, for sizes that are not negative
+        if not toward_zero or (numerator.is_nonnegative and denominator.is_positive):
+            return f"{rounding}({group(numerator)}/{group(denominator)})"
+    raise _NotADim(str(expression))

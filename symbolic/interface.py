@@ -195,6 +195,10 @@ def read_schema(schema: torch.FunctionSchema, output_names: Sequence[str] | None
         mutated = argument.alias_info is not None and argument.alias_info.is_write
         if text == "Tensor":
             single.append(Input(argument.name, "single", mutated))
+        elif text == "Optional[Tensor]" and mutated:
+            faults.append(
+                f"`{argument.name}`: an optional tensor that is written into: a node's output is not optional"
+            )
         elif text == "Optional[Tensor]":
             single.append(Input(argument.name, "optional", mutated))
         elif text == "List[Tensor]":

@@ -16,6 +16,7 @@ from ..errors import DeployOpsError
 from . import dims, dtypes
 
 if TYPE_CHECKING:
+    import sympy
     import torch
 
     from .operator import Operator
@@ -24,7 +25,9 @@ __all__ = ["ShapeError", "TensorInfo", "infer"]
 
 Dim = int | str | None
 _PRIMES = (13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73)
+_MOST_BRANCHES = 24  # further runs for an operator's comparisons
 _LARGE = 4099  # prime, beyond the sizes on which kernels usually switch algorithms
+_TOO_LARGE = 10**6
 _UNKNOWN = "_unknown_dim_"  # how a dim is called that has no name; never shown
 
 
@@ -56,7 +59,8 @@ def infer(op: Operator, tensors: Tensors, attributes: Mapping[str, Any]) -> tupl
     cache = op.shape_cache
     if key not in cache:
         cache[key] = _infer(op, tensors, attributes)
-    return cache[key]
+    found: tuple[TensorInfo, ...] = cache[key]
+    return found
 
 
 def _key(tensors: Tensors, attributes: Mapping[str, Any]) -> Any:
@@ -78,17 +82,16 @@ def _infer(op: Operator, tensors: Tensors, attributes: Mapping[str, Any]) -> tup
         {n for t in _flatten(named) for d in t.dims or () if isinstance(d, str) for n in dims.names(d)}
     )
     if not symbols:
-        return tuple(_trace(op, named, attributes, {}))
-    traces: list[_Trace] = []
-    refusal: ShapeError | None = None
-    for sizes in _stand_ins(op, named, symbols):
-        outcome = _attempt(op, named, attributes, sizes)
-        if isinstance(outcome, ShapeError):
-            refusal = refusal or outcome
-        else:
-            traces.append(outcome)
+        return tuple(_trace(op, named, attributes, {}).outputs)
+    outcomes = [_attempt(op, named, attributes, sizes) for sizes in _stand_ins(op, named, symbols)]
+    traces = [o for o in outcomes if isinstance(o, _Trace)]
     if not traces:
-        raise refusal or ShapeError(f"{op.name}: no sizes are accepted")
+        raise next(o for o in outcomes if isinstance(o, ShapeError))
+    # The kernel compared sizes with something: run it on both sides of each comparison.
+    for sizes in _beyond_branches(traces):
+        outcome = _attempt(op, named, attributes, sizes)
+        if isinstance(outcome, _Trace):
+            traces.append(outcome)
     # Where two sizes happen to be equal torch may write one for the other: ask the unequal ones first.
     traces.sort(key=lambda t: len(set(t.sizes.values())) < len(t.sizes))
     if len({len(t.outputs) for t in traces}) != 1:
@@ -98,15 +101,19 @@ def _infer(op: Operator, tensors: Tensors, attributes: Mapping[str, Any]) -> tup
 
 @dataclass(frozen=True, slots=True)
 class _Trace:
+    """One run of the fake kernel: what came out as expressions, and as the sizes they have in this run."""
+
     sizes: Mapping[str, int]
     outputs: Sequence[TensorInfo]
+    values: Sequence[tuple[int | None, ...]]  # None where data decides
+    branches: Sequence[tuple[str, int]]  # sizes of a symbol at which a comparison would turn out otherwise
 
 
 def _attempt(
     op: Operator, tensors: Tensors, attributes: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> _Trace | ShapeError:
     try:
-        return _Trace(sizes, _trace(op, tensors, attributes, sizes))
+        return _trace(op, tensors, attributes, sizes)
     except ShapeError as e:
         return e
 
@@ -142,14 +149,16 @@ def _agreed(traces: Sequence[_Trace], k: int) -> TensorInfo:
         return TensorInfo(dtype, None)
 
     def value(dim: Dim, trace: _Trace) -> int | None:
-        return dims.evaluate(dim, trace.sizes) if isinstance(dim, str) else dim
+        try:
+            return dims.evaluate(dim, trace.sizes) if isinstance(dim, str) else dim
+        except (KeyError, ValueError):  # arithmetic with a name that is no identifier, `2*input.1`
+            return None
 
     def settle(axis: int) -> Dim:
-        actual = [value(s[axis], t) for s, t in zip(shapes, traces, strict=True)]
         for candidate in dict.fromkeys(s[axis] for s in shapes):
             if candidate is None or (isinstance(candidate, str) and _UNKNOWN in candidate):
                 continue
-            if all(value(candidate, t) == a for t, a in zip(traces, actual, strict=True)):
+            if all(value(candidate, t) == t.values[k][axis] is not None for t in traces):
                 return candidate
         return None
 
@@ -168,6 +177,19 @@ def _stand_ins(op: Operator, tensors: Tensors, symbols: Sequence[str]) -> Iterat
             for size in (1, _LARGE):
                 yield base | {symbol: size}
     yield dict.fromkeys(symbols, 8)
+
+
+def _beyond_branches(traces: Sequence[_Trace]) -> Iterator[dict[str, int]]:
+    """Sizes not tried yet, at and around those on which the kernel decided something."""
+    tried = {tuple(sorted(t.sizes.items())) for t in traces}
+    base = traces[0].sizes
+    for symbol, size in dict.fromkeys(b for t in traces for b in t.branches):
+        sizes = {**base, symbol: size}
+        if tuple(sorted(sizes.items())) not in tried:
+            tried.add(tuple(sorted(sizes.items())))
+            yield sizes
+        if len(tried) > len(traces) + _MOST_BRANCHES:
+            return
 
 
 def _matching(tensors: Tensors, shapes: Mapping[str, Any], symbols: Sequence[str]) -> dict[str, int] | None:
@@ -189,9 +211,7 @@ def _matching(tensors: Tensors, shapes: Mapping[str, Any], symbols: Sequence[str
     return sizes if set(sizes) == set(symbols) else None
 
 
-def _trace(
-    op: Operator, tensors: Tensors, attributes: Mapping[str, Any], sizes: Mapping[str, int]
-) -> list[TensorInfo]:
+def _trace(op: Operator, tensors: Tensors, attributes: Mapping[str, Any], sizes: Mapping[str, int]) -> _Trace:
     """Run the fake kernel once, symbols standing for `sizes`. The dims come back as expressions."""
     import torch
     from torch._dynamo.source import ConstantSource
@@ -210,22 +230,58 @@ def _trace(
         ints[name] = env.create_symintnode(symbol, hint=size)
 
     def fake(t: TensorInfo) -> torch.Tensor:
-        shape = [dims.evaluate(d, ints) if isinstance(d, str) else d for d in t.dims or ()]
+        shape: list[Any] = [dims.evaluate(d, ints) if isinstance(d, str) else d for d in t.dims or ()]
         return torch.empty(shape, dtype=dtypes.torch_dtype(t.dtype or "float32"))
 
     with mode:
-        given = {
-            n: None if v is None else fake(v) if isinstance(v, TensorInfo) else [fake(t) for t in v]
-            for n, v in tensors.items()
-        }
-        args, kwargs = op.interface.call_arguments(given, attributes)
         try:
+            given = {
+                n: None if v is None else fake(v) if isinstance(v, TensorInfo) else [fake(t) for t in v]
+                for n, v in tensors.items()
+            }
+            args, kwargs = op.interface.call_arguments(given, attributes)
             with torch.no_grad():
                 result = op.overload(*args, **kwargs)
         except Exception as e:  # whatever the user's fake kernel raises is its refusal
             raise ShapeError(f"{op.name} refuses {_describe(tensors, sizes)}: {_reason(e)}") from e
     outputs = op.flatten_outputs(result, given)
-    return [TensorInfo(dtypes.name_of(t.dtype), tuple(_dim(s, originals) for s in t.shape)) for t in outputs]
+    return _Trace(
+        sizes,
+        [TensorInfo(dtypes.name_of(t.dtype), tuple(_dim(s, originals) for s in t.shape)) for t in outputs],
+        [tuple(_value(s, originals, sizes) for s in t.shape) for t in outputs],
+        [b for guard in env.guards for b in _turning_points(guard.expr, originals, sizes)],
+    )
+
+
+def _turning_points(
+    condition: sympy.Basic, originals: Mapping[Any, str], sizes: Mapping[str, int]
+) -> Iterator[tuple[str, int]]:
+    """Sizes of single symbols around which a comparison such as `2*n > m` changes its answer."""
+    import sympy
+
+    here = {s: sizes[name] for s, name in originals.items()}
+    for symbol in condition.free_symbols & set(originals):
+        roots = {int(c) for c in condition.atoms(sympy.Integer)}  # for `n % 3 == 0`, `n // 2 == 64`
+        if isinstance(condition, sympy.core.relational.Relational):
+            line = (condition.lhs - condition.rhs).xreplace({s: v for s, v in here.items() if s != symbol})
+            slope = line.coeff(symbol)
+            rest = sympy.expand(line - slope * symbol)
+            if slope != 0 and rest.is_Integer:
+                roots.add(int(-rest // slope))
+        for root in sorted(roots):
+            yield from (
+                (originals[symbol], size) for size in (root, root - 1, root + 1) if 0 < size < _TOO_LARGE
+            )
+
+
+def _value(size: Any, originals: Mapping[Any, str], sizes: Mapping[str, int]) -> int | None:
+    """A size in this run; None where data decides."""
+    if isinstance(size, int):
+        return size
+    expression = size.node.expr
+    if not expression.free_symbols <= set(originals):
+        return None
+    return int(expression.xreplace({s: sizes[originals[s]] for s in expression.free_symbols}))
 
 
 def _dim(size: Any, originals: Mapping[Any, str]) -> Dim:
@@ -239,7 +295,11 @@ def _dim(size: Any, originals: Mapping[Any, str]) -> Dim:
     free = expression.free_symbols
     if not free <= set(originals):
         return None  # data-dependent
-    return dims.to_text(expression.xreplace({s: sympy.Symbol(originals[s], integer=True) for s in free}))
+    named = {s: sympy.Symbol(originals[s], integer=True, nonnegative=True) for s in free}
+    try:
+        return dims.to_text(expression.xreplace(named))
+    except ValueError:  # a size that ONNX text cannot say
+        return None
 
 
 def _unknown_outputs(op: Operator, tensors: Tensors) -> tuple[TensorInfo, ...]:

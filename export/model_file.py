@@ -1,0 +1,276 @@
+"""Tell what a model file is, by its content and never by its extension, without running anything of it.
+
+Nothing here imports torch, numpy or onnx. Integrity comes first: every member of a zip archive is read
+against its checksum, and formats with lengths are checked against the size of the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import BinaryIO
+
+from ..errors import ModelFileError
+from .archive import Archive, DamagedFileError, open_archive
+from .magic import by_magic
+from .pickle_scan import is_pickle_start, scan_pickle, unsafe_globals
+from .program_scan import scan_program
+from .wire_formats import check_onnx, check_safetensors, looks_like_onnx, looks_like_safetensors
+
+__all__ = ["NO_CHECKSUMS", "Kind", "ModelFile", "identify", "identify_stream", "open_model_file", "shown"]
+
+
+NO_CHECKSUMS = "no checksums"
+
+
+class Kind(str, Enum):
+    """What a file is. The first five are models that deployops works with."""
+
+    EXPORTED_PROGRAM = "exported-program"
+    TORCHSCRIPT = "torchscript"
+    MODULE = "module"
+    CHECKPOINT = "checkpoint"
+    ONNX = "onnx"
+    OLD_EXPORTED_PROGRAM = "old-exported-program"
+    AOTI = "aoti"
+    TORCH_PACKAGE = "torch-package"
+    SAFETENSORS = "safetensors"
+    PICKLE = "pickle"
+    ZIP = "zip"
+    LFS_POINTER = "lfs-pointer"
+    HTML = "html"
+    TEXT = "text"
+    EMPTY = "empty"
+    OTHER = "other"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """What is known of a file without loading it.
+
+    `description`: one phrase for people. `globals`: what its pickles would import, such as
+    "torch._utils._rebuild_tensor_v2". `unsafe_globals`: those beyond tensors and plain containers, and
+    whatever else of the file would run code when it is loaded.
+    """
+
+    path: Path
+    kind: Kind
+    size: int
+    description: str
+    globals: tuple[str, ...] = ()
+    unsafe_globals: tuple[str, ...] = ()
+
+
+def identify(path: str | os.PathLike[str]) -> ModelFile:
+    """Read a file and say what it is.
+
+    Raises ModelFileError for a missing or unreadable file, a directory, and a damaged file (a truncated
+    archive, a checksum that does not match).
+    """
+    with open_model_file(path) as stream:
+        return identify_stream(stream, Path(path))
+
+
+@contextmanager
+def open_model_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a regular file for reading; what cannot be opened is a ModelFileError."""
+    try:
+        # Before opening: a pipe would block.
+        mode = os.stat(path).st_mode
+        if stat.S_ISDIR(mode):
+            raise ModelFileError(f"{shown(path)} is a directory; give the model file in it")
+        if not stat.S_ISREG(mode):
+            raise ModelFileError(f"{shown(path)} is not a regular file")
+        stream = open(path, "rb")  # noqa: SIM115  # closed below, where errors of the body are not ours
+    except FileNotFoundError:
+        raise ModelFileError(f"{shown(path)} does not exist") from None
+    except (OSError, ValueError) as reason:
+        raise ModelFileError(
+            f"{shown(path)} cannot be read: {getattr(reason, 'strerror', None) or reason}"
+        ) from None
+    with stream:
+        yield stream
+
+
+def identify_stream(stream: BinaryIO, path: Path) -> ModelFile:
+    """`identify` for a file that is open already, so that the same bytes are looked at and loaded."""
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
+    head = stream.read(4096)
+    stream.seek(0)
+    try:
+        return _identified(stream, path, size, head)
+    except DamagedFileError as reason:
+        raise ModelFileError(
+            f"{shown(path)}: the file is damaged: {reason}; get it again from its source"
+        ) from None
+    except (OSError, MemoryError) as reason:
+        raise ModelFileError(f"{shown(path)} cannot be read: {reason}") from None
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """A path for a message: as it is where it prints on one line, escaped where it does not."""
+    text = os.fsdecode(path)
+    return text if text.isprintable() and text else repr(text)
+
+
+def _identified(stream: BinaryIO, path: Path, size: int, head: bytes) -> ModelFile:
+    if size == 0:
+        return ModelFile(
+            path, Kind.EMPTY, size, "an empty file (0 bytes): the copy or download did not finish"
+        )
+    if head.startswith(b"PK\x03\x04"):
+        return _archive(open_archive(stream, size), path, size)
+    if is_pickle_start(head):
+        return _pickle(stream, path, size, legacy=head[2:].startswith(_LEGACY_MAGIC))
+    if looks_like_safetensors(head):
+        check_safetensors(stream, size)
+        return ModelFile(path, Kind.SAFETENSORS, size, "a safetensors file: named tensors without a model")
+    if known := by_magic(head, size):
+        kind, description = known
+        return ModelFile(path, Kind(kind), size, description)
+    if looks_like_onnx(head):
+        check_onnx(stream, size)
+        return ModelFile(path, Kind.ONNX, size, "an ONNX model")
+    return _unmarked(stream, path, size, head)
+
+
+_LEGACY_MAGIC = (
+    b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # a LONG1 of 10 bytes: torch's magic number
+)
+
+
+def _archive(archive: Archive, path: Path, size: int) -> ModelFile:
+    file = _archive_kind(archive, path, size)
+    if archive.has_checksums:
+        return file
+    return dataclasses.replace(file, description=f"{file.description} ({NO_CHECKSUMS})")
+
+
+def _archive_kind(archive: Archive, path: Path, size: int) -> ModelFile:
+    names = frozenset(archive.names)
+    compiled = any(name.startswith("data/aotinductor/") for name in names)
+    if "archive_format" in names and compiled:
+        return ModelFile(path, Kind.AOTI, size, "an AOTInductor package: compiled native code")
+    if "archive_format" in names and any(name.startswith("models/") for name in names):
+        scan = scan_program(archive.names, archive.read)
+        text = "a torch.export archive (.pt2)"
+        return ModelFile(path, Kind.EXPORTED_PROGRAM, size, text, scan.globals, scan.unsafe)
+    if "serialized_exported_program.json" in names:
+        text = "a torch.export archive in the format of PyTorch 2.7 and before"
+        return ModelFile(path, Kind.OLD_EXPORTED_PROGRAM, size, text)
+    if "constants.pkl" in names and any(name.startswith("code/") for name in names):
+        return _torchscript(archive, path, size)
+    if "data.pkl" in names:
+        pickled = scan_pickle(archive.read("data.pkl"))
+        if pickled.error:
+            raise DamagedFileError(f"its pickle cannot be read ({pickled.error})")
+        return _unpickled(path, size, pickled.globals, pickled.holds_module, "")
+    if ".data/extern_modules" in names:
+        text = "a torch.package archive: Python source and pickles"
+        return ModelFile(path, Kind.TORCH_PACKAGE, size, text)
+    inside = f" (it holds {archive.names[0]!r})" if archive.names else ""
+    return ModelFile(path, Kind.ZIP, size, f"a zip archive that torch did not write{inside}")
+
+
+# Attribute access in TorchScript source to torch's own operators that open files.
+_FILE_ACCESS = re.compile(rb"\.[\s\\]*(save|from_file|load_tensor)\b")
+
+
+def _torchscript(archive: Archive, path: Path, size: int) -> ModelFile:
+    imported: dict[str, None] = {}
+    unsafe: set[str] = set()
+    for name in archive.names:
+        if name in ("data.pkl", "constants.pkl"):
+            imported.update(dict.fromkeys(scan_pickle(archive.read(name)).globals))
+        elif name.startswith("code/") and name.endswith(".py"):
+            unsafe.update(f"aten::{match.decode()}" for match in _FILE_ACCESS.findall(archive.read(name)))
+    # Its pickles are read by TorchScript's own reader, which imports no Python.
+    return ModelFile(
+        path, Kind.TORCHSCRIPT, size, "a TorchScript archive", tuple(sorted(imported)), tuple(sorted(unsafe))
+    )
+
+
+def _pickle(stream: BinaryIO, path: Path, size: int, *, legacy: bool) -> ModelFile:
+    source = _Bounded(stream, size)
+    found: dict[str, None] = {}
+    holds_module = False
+    # torch's old format is five pickles in a row (magic, protocol, system, object, storage keys), then raw
+    # storages.
+    for _ in range(5 if legacy else 1):
+        scan = scan_pickle(source)  # type: ignore[arg-type]  # genops needs read, readline and tell
+        found.update(dict.fromkeys(scan.globals))
+        holds_module = holds_module or scan.holds_module
+        if scan.error:
+            raise DamagedFileError(f"it starts as a pickle that cannot be read to its end ({scan.error})")
+    if not legacy and scan.end != size:
+        found["(more data after the pickle)"] = None
+    how = "in torch.save's format before 1.6" if legacy else "a plain pickle, not by torch.save"
+    return _unpickled(path, size, tuple(found), holds_module, f" ({how}; {NO_CHECKSUMS})", bare=not legacy)
+
+
+def _unpickled(
+    path: Path, size: int, found: tuple[str, ...], holds_module: bool, suffix: str, *, bare: bool = False
+) -> ModelFile:
+    unsafe = unsafe_globals(found)
+    tensors = any(name.startswith("torch._utils._rebuild") for name in found)
+    if unsafe and (
+        holds_module or any(name.startswith(("torch.nn.modules.", "torch.fx.")) for name in unsafe)
+    ):
+        kind, text = Kind.MODULE, "a pickled module"
+    elif tensors or (not unsafe and not bare):
+        kind, text = Kind.CHECKPOINT, "a state dict or checkpoint"
+        if unsafe:
+            text = "a checkpoint with Python objects beyond tensors"
+    else:
+        kind, text = Kind.PICKLE, "a pickle without tensors"
+    return ModelFile(path, kind, size, text + suffix, tuple(sorted(found)), unsafe)
+
+
+def _unmarked(stream: BinaryIO, path: Path, size: int, head: bytes) -> ModelFile:
+    scan = scan_pickle(_Bounded(stream, size))  # type: ignore[arg-type]
+    if not scan.error and scan.end == size:
+        suffix = f" (a plain pickle, not by torch.save; {NO_CHECKSUMS})"
+        # Protocols 0 and 1 carry no mark; a file that is one from its first byte to its last is taken for a
+        # pickle.
+        return _unpickled(path, size, scan.globals, scan.holds_module, suffix, bare=True)
+    if b"\x00" not in head and _is_text(head):
+        first = head.decode("utf-8", "replace").split("\n", 1)[0].strip()
+        return ModelFile(path, Kind.TEXT, size, f"a text file that begins {first[:60]!r}")
+    if not any(head):
+        return ModelFile(
+            path, Kind.UNKNOWN, size, "a file that begins with zeros: a copy that did not finish, perhaps"
+        )
+    return ModelFile(
+        path, Kind.UNKNOWN, size, f"no model format known here (first bytes {head[:8].hex(' ')})"
+    )
+
+
+def _is_text(head: bytes) -> bool:
+    text = head.decode("utf-8", "replace")
+    odd = sum(letter == "\ufffd" or not (letter.isprintable() or letter.isspace()) for letter in text)
+    return odd <= 2  # a character cut at the end of the head
+
+
+class _Bounded:
+    """A stream that never asks for more than the file holds, whatever length a pickle claims."""
+
+    def __init__(self, stream: BinaryIO, size: int) -> None:
+        self._stream, self._size = stream, size
+
+    def read(self, count: int) -> bytes:
+        return self._stream.read(max(0, min(count, self._size - self._stream.tell())))
+
+    def readline(self) -> bytes:
+        return self._stream.readline()
+
+    def tell(self) -> int:
+        return self._stream.tell()

@@ -1,0 +1,76 @@
+"""The outermost layer of the ONNX and safetensors formats: enough to know a file and see that it is whole."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from .archive import DamagedFileError
+
+__all__ = ["check_onnx", "check_safetensors", "looks_like_onnx", "looks_like_safetensors"]
+
+# onnx.ModelProto: field number -> wire type (0 varint, 2 length-delimited)
+_MODEL_FIELDS = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
+_GRAPH, _LARGEST_HEADER = 7, 100_000_000
+
+
+def looks_like_safetensors(head: bytes) -> bool:
+    """A little-endian header length of at most 100 MB, then a JSON object."""
+    return len(head) > 8 and int.from_bytes(head[:8], "little") <= _LARGEST_HEADER and head[8:9] == b"{"
+
+
+def check_safetensors(stream: BinaryIO, size: int) -> None:
+    """Raises DamagedFileError unless the header is whole and its tensors fill the rest of the file."""
+    stream.seek(0)
+    length = int.from_bytes(stream.read(8), "little")
+    try:
+        header: dict[str, Any] = json.loads(stream.read(length).decode())
+        header.pop("__metadata__", None)
+        described = 8 + length + int(max((entry["data_offsets"][1] for entry in header.values()), default=0))
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
+        raise DamagedFileError("its safetensors header cannot be read") from None
+    if described != size:
+        raise DamagedFileError(f"its header describes {described:,} bytes, the file has {size:,}")
+
+
+def looks_like_onnx(head: bytes) -> bool:
+    """An `ir_version` from 1 to 30 first, as every writer puts it, then another field of the model."""
+    if len(head) < 3 or head[0] != 0x08 or not 1 <= head[1] <= 30:
+        return False
+    return _MODEL_FIELDS.get(head[2] >> 3) == (head[2] & 7)
+
+
+def check_onnx(stream: BinaryIO, size: int) -> None:
+    """Raises DamagedFileError unless the fields of the model end where the file ends and one is a graph."""
+    fields = set(_fields(stream, size))
+    if _GRAPH not in fields:
+        raise DamagedFileError("it starts as an ONNX model and has no graph")
+
+
+def _fields(stream: BinaryIO, size: int) -> Iterator[int]:
+    stream.seek(0)
+    while (at := stream.tell()) < size:
+        tag = _varint(stream)
+        field, wire = tag >> 3, tag & 7
+        if _MODEL_FIELDS.get(field, wire) != wire or field == 0 or wire not in (0, 2):
+            raise DamagedFileError(f"it starts as an ONNX model, and byte {at:,} belongs to none")
+        length = _varint(stream)
+        if wire == 2 and stream.seek(length, os.SEEK_CUR) > size:
+            raise DamagedFileError(
+                f"it starts as an ONNX model and ends early (field {field} at byte {at:,})"
+            )
+        yield field
+
+
+def _varint(stream: BinaryIO) -> int:
+    value = 0
+    for shift in range(0, 63, 7):
+        byte = stream.read(1)
+        if not byte:
+            break
+        value |= (byte[0] & 0x7F) << shift
+        if byte[0] < 0x80:
+            return value
+    raise DamagedFileError("it starts as an ONNX model and ends early")

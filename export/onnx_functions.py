@@ -5,9 +5,10 @@ Reads the exporter's registry, which has no public form; nothing of torch is cha
 
 from __future__ import annotations
 
-import logging
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
+
+from .logs import quiet
 
 if TYPE_CHECKING:
     import torch
@@ -99,10 +100,7 @@ def _registered(opset: int) -> frozenset[Any]:
 def _registry(opset: int) -> Any:
     from torch.onnx._internal.exporter._registration import ONNXRegistry
 
-    logger = logging.getLogger(ONNXRegistry.__module__)
-    before = logger.level
-    logger.setLevel(logging.ERROR)  # it warns of each operator of torchvision when that is not installed
-    try:
+    with quiet(
+        ONNXRegistry.__module__
+    ):  # it warns of each operator of torchvision when that is not installed
         return ONNXRegistry.from_torchlib(opset_version=opset)
-    finally:
-        logger.setLevel(before)

@@ -8,7 +8,6 @@ of the whole program for decompositions (see `decomposition.without_retrace`).
 from __future__ import annotations
 
 import gc
-import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ExportError
+from .logs import quiet
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -67,7 +67,7 @@ def translate(
         )
     prepared = without_retrace(program, opset) or program
     try:
-        with _quiet(), _collector_paused():
+        with quiet(*_CHATTY), _collector_paused():
             exported = torch.onnx.export(
                 prepared,
                 dynamo=True,
@@ -151,19 +151,6 @@ def _explain(error: BaseException, program: torch.export.ExportedProgram) -> str
             where = user_frame(nodes[0]) if nodes else None
             return f"{text}\n  at {where}" if where else f"{text}\n  at node {named[1]}"
     return text
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in _CHATTY]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)
 
 
 @contextmanager

@@ -40,7 +40,7 @@ class LoadedModel:
 
 
 _INSTEAD = {
-    Kind.ONNX: "it is already ONNX: use it as it is, or `deployops validate MODEL --onnx` to check it",
+    Kind.ONNX: "use it as it is, or `deployops validate MODEL --onnx` to check it",
     Kind.SAFETENSORS: "load it into the module (safetensors.torch.load_file) and torch.save the state dict",
     Kind.OLD_EXPORTED_PROGRAM: "load it with PyTorch 2.7 and save it again with a newer one",
     Kind.AOTI: "export the original model with torch.export.save instead",

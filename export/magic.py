@@ -34,7 +34,7 @@ def by_magic(head: bytes, size: int) -> tuple[str, str] | None:
     """(kind, description) of a file that its first bytes give away, else None."""
     if head.startswith(b"version https://git-lfs.github.com/"):
         real = next((line[5:] for line in head.split(b"\n") if line.startswith(b"size ")), b"")
-        size_text = f" of {int(real):,} bytes" if real.isdigit() and len(real) < 16 else ""
+        size_text = f" ({int(real):,} bytes)" if real.isdigit() and len(real) < 16 else ""
         return "lfs-pointer", f"a Git LFS pointer, not the file itself{size_text}; run `git lfs pull`"
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:32].lower()
     if start.startswith((b"<!doctype html", b"<html", b"<head", b"<?xml")):

@@ -738,7 +738,7 @@ def test_case_37_seven_files(net: Any, program: Path, tmp_path: Path) -> None:
     assert load_model(tmp_path / "weights.pt", model=MODEL).file.kind is Kind.CHECKPOINT
     assert load_model(tmp_path / "program.pt2").file.kind is Kind.EXPORTED_PROGRAM
     assert load_model(tmp_path / "program.pt").file.kind is Kind.EXPORTED_PROGRAM
-    for name, words in (("onnx.pt", "already ONNX"), ("html.pt", "web page"), ("lfs.pt", "git lfs pull")):
+    for name, words in (("onnx.pt", "use it as it is"), ("html.pt", "web page"), ("lfs.pt", "git lfs pull")):
         with pytest.raises(ModelFileError, match=words) as caught:
             load_model(tmp_path / name)
         assert "\n" not in str(caught.value)

@@ -55,6 +55,8 @@ def without_retrace(program: torch.export.ExportedProgram, opset: int) -> torch.
     if any(spec.kind is not OutputKind.USER_OUTPUT for spec in program.graph_signature.output_specs):
         return None  # writes to buffers or inputs
     graph = copy.deepcopy(program.graph)
+    for original, node in zip(program.graph.nodes, graph.nodes, strict=True):
+        node.name = original.name  # the copy calls `input`, the name of a builtin, `input_1`
     signature = copy.deepcopy(program.graph_signature)
 
     def replace(old: torch.fx.Node, new: torch.fx.Node) -> None:

@@ -222,7 +222,9 @@ class _NoContext:
     def save_for_forward(self, *tensors: torch.Tensor) -> None: ...
 
     def mark_dirty(self, *tensors: torch.Tensor) -> None:
-        raise DeclarationError("forward writes into its argument (mark_dirty): declare it with @operator(mutates=...)")
+        raise DeclarationError(
+            "forward writes into its argument (mark_dirty): declare it with @operator(mutates=...)"
+        )
 
     def mark_non_differentiable(self, *tensors: torch.Tensor) -> None: ...
 

@@ -50,7 +50,11 @@ def recording() -> Iterator[Recording]:
     for cls in dict.fromkeys(_subclasses(torch.autograd.Function)):
         original = cls.__dict__.get("forward")
         # torch's own Functions, and those it generates for custom operators, are not the user's.
-        if original is None or cls.__module__.split(".")[0] in ("torch", "deployops") or cls.__name__.startswith("Generated"):
+        if (
+            original is None
+            or cls.__module__.split(".")[0] in ("torch", "deployops")
+            or cls.__name__.startswith("Generated")
+        ):
             continue
         saved.append((cls, original))
         cls.forward = staticmethod(_patched(cls, original, log))  # type: ignore[attr-defined]
@@ -61,7 +65,7 @@ def recording() -> Iterator[Recording]:
             cls.forward = original  # type: ignore[attr-defined]
 
 
-def _subclasses(cls: type) -> Iterator[type]:
+def _subclasses(cls: Any) -> Iterator[Any]:
     for sub in cls.__subclasses__():
         yield sub
         yield from _subclasses(sub)
@@ -86,7 +90,7 @@ def _patched(cls: Any, original: Any, log: Recording) -> Any:
                 log.decomposed.append(name)
             return function(*args, **kwargs)
         result = function(*args, **kwargs)
-        outputs = result if isinstance(result, (tuple, list)) else (result,)
+        outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
         emitted = _emit(cls, given, outputs)
         log.kept[name] = emitted.description
         return tuple(emitted.tensors) if isinstance(result, (tuple, list)) else emitted.tensors[0]
@@ -137,9 +141,15 @@ def _emit(cls: Any, given: tuple[Any, ...], outputs: tuple[Any, ...]) -> _Emitte
             shapes=[t.shape for t in likes],
             version=node.version,
             # an inner value's dtype and shape are not known: whoever reads the mark infers them
-            metadata_props={"deployops.symbolic": ",".join("known" if v.like is not None else "unknown" for v in node.outputs)},
+            metadata_props={
+                "deployops.symbolic": ",".join(
+                    "known" if v.like is not None else "unknown" for v in node.outputs
+                )
+            },
         )
         for v, t in zip(node.outputs, made, strict=True):
             v.tensor = t
-    description = " + ".join(f"{n.domain}::{n.op_type}" if n.domain else n.op_type for n in nodes) or "its input"
+    description = (
+        " + ".join(f"{n.domain}::{n.op_type}" if n.domain else n.op_type for n in nodes) or "its input"
+    )
     return _Emitted([v.tensor for v in values], description)

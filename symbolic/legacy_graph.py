@@ -62,7 +62,9 @@ class RecordedValue:
 
     def node(self) -> RecordedNode:
         if self._node is None:
-            raise ExportError(f"{self._graph.name}.symbolic asks for the node behind an input, which has none here")
+            raise ExportError(
+                f"{self._graph.name}.symbolic asks for the node behind an input, which has none here"
+            )
         return self._node
 
 
@@ -95,7 +97,9 @@ class RecordingGraph:
         for key, value in attributes.items():
             plain, separator, kind = key.rpartition("_")
             if not separator or kind not in ("i", "f", "s", "t"):
-                raise ExportError(f"{self.name}.symbolic: attribute `{key}` needs a type suffix: _i, _f, _s or _t")
+                raise ExportError(
+                    f"{self.name}.symbolic: attribute `{key}` needs a type suffix: _i, _f, _s or _t"
+                )
             if value is not None:
                 read[plain] = self._attribute(plain, kind, value)
         if not domain and op_type == "Constant" and len(read) == 1 and "value" in read:
@@ -123,7 +127,9 @@ class RecordingGraph:
         if kind == "t":
             return value if isinstance(value, torch.Tensor) else torch.tensor(value)
         if isinstance(value, (torch.Tensor, RecordedValue)) or type(value).__name__.startswith("Sym"):
-            raise ExportError(f"{self.name}.symbolic: attribute `{name}` is not a constant: it depends on the input")
+            raise ExportError(
+                f"{self.name}.symbolic: attribute `{name}` is not a constant: it depends on the input"
+            )
         convert = {"i": int, "f": float, "s": str}[kind]
         if isinstance(value, (list, tuple)):
             if not value:

@@ -15,7 +15,7 @@ _SUFFIX = {"INT": "i", "FLOAT": "f", "STRING": "s", "INTS": "i", "FLOATS": "f", 
 
 
 def symbolic_function(op: Operator) -> Callable[..., Any]:
-    """``symbolic(g, *arguments)`` for `torch.onnx.register_custom_op_symbolic`.
+    """``symbolic(g, *arguments)`` for `torch_onnx.register_custom_op_symbolic`.
 
     Raises ExportError, while exporting, where an argument that must be an attribute is not a constant.
     """
@@ -25,21 +25,28 @@ def symbolic_function(op: Operator) -> Callable[..., Any]:
         lists = {i.name for i in op.interface.variadics}
         tensors = {i.name for i in op.interface.inputs}
         given = {
-            n: _unpack(v) if n in lists else _absent(v) if n in tensors else _constant(op, n, v) for n, v in named.items()
+            n: _unpack(v) if n in lists else _absent(v) if n in tensors else _constant(op, n, v)
+            for n, v in named.items()
         }
         bound = op.interface.bind((), given)
         kinds = {a.name: a.onnx_type for a in op.interface.attributes}
         attributes = {f"{n}_{_SUFFIX[kinds.get(n, 'INT')]}": v for n, v in bound.attributes.items()}
         if any(v == [] for v in attributes.values()):
-            raise ExportError(f"{op.name}: dynamo=False cannot write an empty list as an attribute; use dynamo=True")
+            raise ExportError(
+                f"{op.name}: dynamo=False cannot write an empty list as an attribute; use dynamo=True"
+            )
         if any(o.form == "variadic" for o in op.interface.outputs):
-            raise ExportError(f"{op.name} returns a list of tensors, which dynamo=False cannot carry; use dynamo=True")
+            raise ExportError(
+                f"{op.name} returns a list of tensors, which dynamo=False cannot carry; use dynamo=True"
+            )
         if op.interface.mutates:
             raise ExportError(f"{op.name} writes into an argument, which dynamo=False drops; use dynamo=True")
         flat = [v if v is not None else g.op("prim::Constant") for v in op.interface.flat_inputs(bound)]
         for v in flat:
             if hasattr(v, "setType") and v.node().kind() == "prim::Constant" and v.node().mustBeNone():
-                raise ExportError(f"{op.name}: dynamo=False cannot leave out an input in the middle; use dynamo=True")
+                raise ExportError(
+                    f"{op.name}: dynamo=False cannot leave out an input in the middle; use dynamo=True"
+                )
         count = len(op.interface.outputs)
         result = g.op(op.onnx_name, *flat, outputs=count, **attributes)
         results = [result] if count == 1 else list(result)
@@ -53,8 +60,9 @@ def register(operators: Iterable[Operator] | None = None, opset: int = 9) -> Non
     """Register symbolic functions with torch's older exporter, for all declared operators by default."""
     import torch
 
+    torch_onnx: Any = torch.onnx  # which does not list the function among its own
     for op in registry.all_operators() if operators is None else operators:
-        torch.onnx.register_custom_op_symbolic(op.name.split(".")[0], symbolic_function(op), opset)
+        torch_onnx.register_custom_op_symbolic(op.name.split(".")[0], symbolic_function(op), opset)
 
 
 def _unpack(value: Any) -> list[Any]:
@@ -82,7 +90,9 @@ def _constant(op: Operator, name: str, value: Any) -> Any:
     if node.kind() == "prim::ListConstruct":
         return [_constant(op, name, v) for v in node.inputs()]
     if hasattr(constant, "node"):
-        raise ExportError(f"{op.name}: argument `{name}` depends on the input; an attribute must be a constant")
+        raise ExportError(
+            f"{op.name}: argument `{name}` depends on the input; an attribute must be a constant"
+        )
     if hasattr(constant, "tolist"):
         return constant.tolist()
     return constant
@@ -99,12 +109,16 @@ def _set_types(op: Operator, tensors: Any, attributes: Any, results: list[Any]) 
         if v is None:
             return None
         kind = v.type()
-        if not isinstance(kind, torch._C.TensorType) or kind.dtype() is None or kind.varyingSizes() is None:
+        dtype, sizes = (
+            (kind.dtype(), kind.varyingSizes()) if isinstance(kind, torch._C.TensorType) else (None, None)
+        )
+        if dtype is None or sizes is None:
             return TensorInfo(None, None)
-        sizes = tuple(s if s is not None else None for s in kind.varyingSizes())
-        return TensorInfo(dtypes.name_of(kind.dtype()), sizes)
+        return TensorInfo(dtypes.name_of(dtype), tuple(sizes))
 
-    named = {n: [i for i in map(info, v) if i] if isinstance(v, list) else info(v) for n, v in tensors.items()}
+    named = {
+        n: [i for i in map(info, v) if i] if isinstance(v, list) else info(v) for n, v in tensors.items()
+    }
     try:
         inferred = infer(op, named, attributes)
     except ShapeError:

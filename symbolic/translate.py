@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator as python_operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import ExportError
 from . import dtypes, registry
@@ -40,7 +40,9 @@ class Lowered:
         return {(op.domain, op.op_type): op for op, _ in self.calls.values()}
 
 
-def custom_calls(program: ExportedProgram) -> Iterator[tuple[torch.fx.Graph, torch.fx.Node, Operator, Mapping[str, Any]]]:
+def custom_calls(
+    program: ExportedProgram,
+) -> Iterator[tuple[torch.fx.Graph, torch.fx.Node, Operator, Mapping[str, Any]]]:
     """Every call of a declared operator: its graph, node, operator, and arguments by name."""
     import torch
 
@@ -71,9 +73,13 @@ def _functionalized_arguments(node: torch.fx.Node) -> dict[str, Any]:
     for argument in overload._schema.arguments:  # type: ignore[union-attr]
         index = kwargs.get(f"_{argument.name}_base_index")
         if index is not None:
-            if any(k.startswith(f"_{argument.name}_") and k not in (f"_{argument.name}_base_index", f"_{argument.name}_alias") for k in kwargs):
+            if any(
+                k.startswith(f"_{argument.name}_")
+                and k not in (f"_{argument.name}_base_index", f"_{argument.name}_alias")
+                for k in kwargs
+            ):
                 raise ExportError(
-                    f"{overload}: `{argument.name}` is a view of another tensor; the operator writes into a part of "  # type: ignore[str-bytes-safe]
+                    f"{overload}: `{argument.name}` is a view of another tensor; the operator writes into a part of "
                     "it. Give it a tensor of its own (`.clone()`) and write the result back"
                 )
             arguments[argument.name] = bases[index]  # type: ignore[index]
@@ -114,7 +120,12 @@ def lower(program: ExportedProgram) -> Lowered:
 
 
 def _replace(
-    program: ExportedProgram, graph: torch.fx.Graph, node: torch.fx.Node, op: Operator, inputs: list[Any], key: str
+    program: ExportedProgram,
+    graph: torch.fx.Graph,
+    node: torch.fx.Node,
+    op: Operator,
+    inputs: list[Any],
+    key: str,
 ) -> None:
     import torch
 
@@ -147,7 +158,7 @@ def _replace(
         for user in list(node.users):
             if user.target is not python_operator.getitem:
                 raise ExportError(f"{op.name}: its list of results is used whole by {user.target}{_at(user)}")
-            user.args = (placeholder, places.index(user.args[1]))
+            user.args = (placeholder, places.index(cast(int, user.args[1])))
     graph.erase_node(node)
 
 
@@ -160,7 +171,9 @@ def _check_dtypes(op: Operator, tensors: Mapping[str, Any]) -> None:
             dtype = str(tensor.dtype).removeprefix("torch.")
             if not op.types.accepts(name, dtype):
                 declared = ", ".join(op.types.variables[op.types.of_input[name]])
-                raise ExportError(f"{op.name}: `{name}` is {dtype} here; the operator is declared for {declared}")
+                raise ExportError(
+                    f"{op.name}: `{name}` is {dtype} here; the operator is declared for {declared}"
+                )
 
 
 def _at(node: torch.fx.Node) -> str:
@@ -187,4 +200,6 @@ def finish(model: ir.Model, lowered: Lowered) -> None:
     for function in model.functions.values():
         for node in function:
             if node.metadata_props.get(_KEY) is not None:
-                raise ExportError(f"{node.domain}::{node.op_type} stands inside a subgraph function, which is not supported")
+                raise ExportError(
+                    f"{node.domain}::{node.op_type} stands inside a subgraph function, which is not supported"
+                )

@@ -1,0 +1,367 @@
+"""The command line: parse, call one function, print. No logic, and nothing heavy imported before it is needed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from . import __version__
+from .errors import DeployOpsError
+
+__all__ = ["main"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="deployops")
+def cli() -> None:
+    """Take PyTorch models with custom operators to production through ONNX.
+
+    Exit codes: 0 passed, 1 failed, 2 wrong use or bad input, 3 something required could not be checked.
+    """
+
+
+def _model_options(command: F) -> F:
+    """What says which model, and with which inputs."""
+    for option in reversed(
+        (
+            click.option(
+                "--input",
+                "inputs",
+                multiple=True,
+                metavar="SPEC",
+                help="An input: 'x:float32[batch,3,h=32..512,w]'. Repeatable.",
+            ),
+            click.option(
+                "--input-data",
+                type=click.Path(),
+                metavar="FILE.npz",
+                help="Real samples for the inputs, by name.",
+            ),
+            click.option(
+                "--ops",
+                multiple=True,
+                metavar="MODULE|FILE",
+                help="Python that declares operators. Repeatable; it is run.",
+            ),
+            click.option(
+                "--load-library",
+                "libraries",
+                multiple=True,
+                metavar="LIB.so",
+                help="A C++ operator library. Repeatable; it is run.",
+            ),
+            click.option(
+                "--model",
+                "factory",
+                metavar="PKG.MOD:CALLABLE",
+                help="Builds the module that a checkpoint's weights belong to.",
+            ),
+            click.option(
+                "--trust", is_flag=True, help="Run the code in a pickled model. Only for files you trust."
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@cli.command()
+@click.argument("model", type=click.Path())
+@click.option(
+    "-o", "--output", type=click.Path(), metavar="OUT.onnx", help="Default: MODEL with the ending .onnx."
+)
+@_model_options
+@click.option("--opset", type=int, help="Version of ONNX's standard operators (18 to 25; default 20).")
+@click.option(
+    "--custom-ops",
+    type=click.Choice(["function", "node", "standard"]),
+    help="function: custom nodes with bodies, any runtime runs them (default where every operator has one); "
+    "node: custom nodes alone; standard: expanded, no custom node left.",
+)
+@click.option(
+    "--external-data/--no-external-data", default=None, help="Weights in a second file. Default: above 2 GB."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def export(
+    model: str,
+    output: str | None,
+    inputs: tuple[str, ...],
+    input_data: str | None,
+    ops: tuple[str, ...],
+    libraries: tuple[str, ...],
+    factory: str | None,
+    trust: bool,
+    opset: int | None,
+    custom_ops: Any,
+    external_data: bool | None,
+    as_json: bool,
+) -> None:
+    """Export MODEL to a checked ONNX model.
+
+    MODEL is any model file of PyTorch, told by its content: a torch.export archive, TorchScript, a state dict or
+    checkpoint (with --model), or a pickled module (with --trust).
+    """
+    from .export import export_model
+
+    _prepare(ops, libraries)
+    with _Progress(quiet=as_json) as progress:
+        result = export_model(
+            model,
+            list(inputs) or None,
+            out=output or os.path.splitext(model)[0] + ".onnx",
+            data=_samples(input_data),
+            opset=opset,
+            custom_ops=custom_ops,
+            external_data=external_data,
+            factory=factory,
+            trust=trust,
+            progress=progress,
+        )
+    _print_json(result.to_dict()) if as_json else click.echo(result.summary())
+
+
+@cli.command()
+@click.argument("model", type=click.Path())
+@click.option(
+    "--onnx", "onnx_file", required=True, type=click.Path(), metavar="FILE", help="The exported model."
+)
+@_model_options
+@click.option(
+    "--sizes", type=click.IntRange(1, 20), default=3, show_default=True, help="At how many sizes to compare."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs.")
+@click.option("--atol", type=float, help="Your own absolute tolerance, instead of the derived budget.")
+@click.option("--rtol", type=float, help="Your own relative tolerance.")
+@click.option("--threads", type=click.IntRange(1), help="Threads on both sides.")
+@click.option(
+    "--latency/--no-latency", default=True, show_default=True, help="Measure both sides, interleaved."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def validate(
+    model: str,
+    onnx_file: str,
+    inputs: tuple[str, ...],
+    input_data: str | None,
+    ops: tuple[str, ...],
+    libraries: tuple[str, ...],
+    factory: str | None,
+    trust: bool,
+    sizes: int,
+    seed: int,
+    atol: float | None,
+    rtol: float | None,
+    threads: int | None,
+    latency: bool,
+    as_json: bool,
+) -> None:
+    """Compare MODEL with its exported ONNX file: parity at several sizes, and latency.
+
+    Exit code 0 where every output agrees, 1 where one does not, 3 where nothing could be compared.
+    """
+    from .validation.files import validate_files
+
+    _prepare(ops, libraries)
+    with _Progress(quiet=as_json):
+        report = validate_files(
+            model,
+            onnx_file,
+            list(inputs) or None,
+            data=_samples(input_data),
+            factory=factory,
+            trust=trust,
+            sizes=sizes,
+            seed=seed,
+            atol=atol,
+            rtol=rtol,
+            threads=threads,
+            latency=latency,
+        )
+    _print_json(report.to_dict()) if as_json else click.echo(report.text())
+    sys.exit(report.exit_code)
+
+
+@cli.command()
+@click.argument("file", type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def inspect(file: str, as_json: bool) -> None:
+    """Say what FILE is, and what is in it. Runs nothing of it and needs no torch."""
+    from .export import inspect_model
+
+    found = inspect_model(file)
+    _print_json(found.to_dict()) if as_json else click.echo(found.summary())
+
+
+@cli.group()
+def ops() -> None:
+    """The declared operators."""
+
+
+@ops.command("list")
+@click.option(
+    "--ops",
+    "packs",
+    multiple=True,
+    metavar="MODULE|FILE",
+    help="Python that declares operators. Repeatable; it is run.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def ops_list(packs: tuple[str, ...], as_json: bool) -> None:
+    """List the declared operators."""
+    operators = _declared(packs)
+    if as_json:
+        from .symbolic.lock import signature
+
+        _print_json([signature(op) for op in operators])
+        return
+    rows = [(op.name, f"{op.onnx_name} v{op.version}", _schema_text(op)) for op in operators]
+    widths = [max(len(r[k]) for r in rows) for k in (0, 1)] if rows else [0, 0]
+    for name, onnx_name, text in rows:
+        click.echo(f"{name:{widths[0]}}  {onnx_name:{widths[1]}}  {text}")
+
+
+@ops.command("check")
+@click.argument("names", nargs=-1)
+@click.option(
+    "--ops",
+    "packs",
+    multiple=True,
+    metavar="MODULE|FILE",
+    help="Python that declares operators. Repeatable; it is run.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def ops_check(names: tuple[str, ...], packs: tuple[str, ...], as_json: bool) -> None:
+    """Check declarations: opcheck, gradients, fake kernel, body and lock, on every sample and dtype.
+
+    NAMES limits it to some operators; without it, those of --ops, or the shipped ones where none are given.
+    """
+    from .symbolic import operator_check
+
+    results = [r for op in _chosen(names, packs) for r in operator_check.check_operator(op)]
+    _print_json([r.to_dict() for r in results]) if as_json else click.echo(operator_check.render(results))
+    sys.exit(operator_check.exit_code(results))
+
+
+@ops.command("lock")
+@click.option(
+    "--ops",
+    "packs",
+    multiple=True,
+    metavar="FILE",
+    help="Python that declares operators; the lock stands beside it.",
+)
+def ops_lock(packs: tuple[str, ...]) -> None:
+    """Record the signatures of new operators, which from then on never change."""
+    from .symbolic import lock
+
+    for path, count in lock.update(_chosen((), packs)).items():
+        click.echo(f"{path}: {count} signatures")
+
+
+def _schema_text(op: Any) -> str:
+    return "(" + str(op.overload._schema).partition("(")[2]
+
+
+def _declared(packs: tuple[str, ...]) -> list[Any]:
+    from .symbolic import registry
+
+    registry.load_builtin()
+    registry.load_entry_points()
+    _prepare(packs, ())
+    return registry.all_operators()
+
+
+def _chosen(names: tuple[str, ...], packs: tuple[str, ...]) -> list[Any]:
+    from .errors import UsageError
+    from .symbolic import registry
+
+    registry.load_builtin()
+    before = {op.name for op in registry.all_operators()}
+    everything = _declared(packs)
+    if not names:
+        return [op for op in everything if not packs or op.name not in before]
+    known = {key: op for op in everything for key in (op.name, op.onnx_name)}
+    unknown = [n for n in names if n not in known]
+    if unknown:
+        raise UsageError(f"no operator is called {', '.join(unknown)}; `deployops ops list` shows them")
+    return [known[n] for n in names]
+
+
+def _prepare(packs: tuple[str, ...], libraries: tuple[str, ...]) -> None:
+    """Run what the user named: libraries first, which packs may adopt from."""
+    if os.getcwd() not in sys.path:  # as `python -m` has it, but last: nothing there shadows a library
+        sys.path.append(os.getcwd())
+    if libraries:
+        from .symbolic.libraries import load_library
+
+        for library in libraries:
+            load_library(library)
+    if packs:
+        from .symbolic.registry import load
+
+        load(packs)
+
+
+def _samples(path: str | None) -> dict[str, Any] | None:
+    if path is None:
+        return None
+    from .export.signature import load_npz
+
+    return load_npz(path)
+
+
+def _print_json(data: Any) -> None:
+    import json
+
+    click.echo(json.dumps(data, indent=2))
+
+
+class _Progress:
+    """The current step and its time on a terminal's last line; nothing where the output is no terminal."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._shown = not quiet and sys.stderr.isatty()
+
+    def __call__(self, step: str) -> None:
+        if self._shown:
+            click.echo(f"\r\033[K{step} …", nl=False, err=True)
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._shown:
+            click.echo("\r\033[K", nl=False, err=True)
+
+
+def main() -> None:
+    """Entry point. Every failure is a message and an exit code, never a traceback of ours."""
+    try:
+        cli.main(standalone_mode=False)
+    except DeployOpsError as e:
+        click.echo(f"error: {e}", err=True)
+        sys.exit(e.exit_code)
+    except click.ClickException as e:
+        e.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except Exception as e:
+        if os.environ.get("DEPLOYOPS_DEBUG"):
+            raise
+        click.echo(
+            f"error: deployops met something it does not know: {type(e).__name__}: {e}\n"
+            "  This is a fault of deployops. DEPLOYOPS_DEBUG=1 shows where; please report it with that text",
+            err=True,
+        )
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

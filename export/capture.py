@@ -1,0 +1,138 @@
+"""The model traced by `torch.export`, with its `autograd.Function`s kept and its failures explained."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ExportError
+from ..symbolic.autograd_functions import Recording, recording
+from .census import user_line
+from .source import Source
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+    from .signature import Signature
+
+__all__ = ["capture"]
+
+
+def capture(
+    source: Source, signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[ExportedProgram, Recording]:
+    """Trace the source's module at these inputs, the signature's dims variable.
+
+    Raises ExportError: a dim that the model fixes (with the line that fixed it), or what torch cannot trace.
+    """
+    import torch
+
+    assert source.module is not None
+    module: Any = source.module
+    original = module
+    shapes: Any = signature.dynamic_shapes(source.module) or None
+    if source.is_torchscript:
+        module = _from_torchscript(module, args)
+        if shapes is not None:  # the converted module has names of its own: by position
+            names = [a.name for a in original.forward.schema.arguments[1:]]
+            shapes = tuple(shapes.get(n) for n in names[: len(args)])
+    fixed: list[tuple[int, str | None]] = []
+    with recording() as log, _specialisations(fixed), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            program = torch.export.export(
+                module,
+                args,
+                kwargs,
+                dynamic_shapes=shapes,
+                strict=False,
+            )
+        except ExportError:
+            raise
+        except Exception as e:
+            raise ExportError(_explain(e, signature, fixed, log)) from e
+    return program, log
+
+
+def _from_torchscript(module: Any, args: tuple[Any, ...]) -> Any:
+    """A TorchScript module as an FX module that `torch.export` can trace."""
+    import torch
+    from torch._export.converter import TS2EPConverter
+
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            return TS2EPConverter(module, args, {}).convert().module(check_guards=False)
+    except Exception as e:
+        raise ExportError(
+            f"this TorchScript model cannot be converted: {_reason(e)}. Export the original Python model instead, if "
+            "you have it"
+        ) from e
+
+
+@contextlib.contextmanager
+def _specialisations(found: list[tuple[int, str | None]]) -> Iterator[None]:
+    """Write down where a symbolic size becomes a number: the size, and the user's line that did it."""
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    original = getattr(ShapeEnv, "_set_replacement", None)
+    if original is None:  # a torch without it: the error then names the dim but not the line
+        yield
+        return
+
+    def watch(self: Any, symbol: Any, target: Any, *rest: Any, **keywords: Any) -> Any:
+        if getattr(target, "is_Integer", False):
+            found.append((int(target), user_line()))
+        return original(self, symbol, target, *rest, **keywords)
+
+    ShapeEnv._set_replacement = watch  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        ShapeEnv._set_replacement = original  # type: ignore[method-assign]
+
+
+def _explain(
+    error: Exception, signature: Signature, fixed: list[tuple[int, str | None]], log: Recording
+) -> str:
+    text = str(error)
+    if "onstraint" in text or "pecialized" in text or "specialised" in text:
+        lines = []
+        for name, axis, size in re.findall(r"L\['(\w+)'\].*?size\(\)\[(\d+)\].*?\((\d+)\)", text):
+            where = next((line for value, line in fixed if value == int(size) and line), None)
+            lines.append(_fixed_text(signature, name, int(axis), size, where))
+        if not lines:
+            for symbol in signature.symbols:
+                size = str(signature.example_sizes()[symbol])
+                where = next((line for value, line in fixed if str(value) == size and line), None)
+                if where:
+                    lines.append(_fixed_text(signature, symbol, None, size, where))
+        if lines:
+            return "the model works at one size only, where a variable one was asked for:\n" + "\n".join(
+                dict.fromkeys(lines)
+            )
+    where = user_line(error)
+    at = f"\n  at {where}" if where else ""
+    if log.decomposed and not any(w in text for w in ("data-dependent", "Unbacked")):
+        at += (
+            f"\n  {', '.join(log.decomposed)}: an autograd.Function without `symbolic` is traced through. If its forward "
+            "leaves torch (numpy, a C extension), declare it: deployops.adopt(CLASS, onnx='domain::Type')"
+        )
+    return f"torch.export cannot trace the model: {_reason(error)}{at}"
+
+
+def _fixed_text(signature: Signature, name: str, axis: int | None, size: str, where: str | None) -> str:
+    symbol = name if axis is None else signature.symbol_of(name, axis) or f"dim {axis} of `{name}`"
+    place = f"\n    fixed at {where}" if where else ""
+    return f"  - `{symbol}` can only be {size}{place}\n    Compute with x.shape[i] itself (not int(...)), or give {size} in --input"
+
+
+def _reason(error: BaseException) -> str:
+    """The first lines of the deepest error, without torch's advice to its developers."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines[:2])[:600]}"

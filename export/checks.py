@@ -1,0 +1,172 @@
+"""What must hold of an exported model before anybody gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ExportError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx_ir as ir
+
+    from .signature import Signature
+
+__all__ = ["as_array", "call_original", "check_dims", "check_structure", "fill_shapes", "run_and_compare"]
+
+# Relative to the output's scale. A gross check that the graph is the model; `deployops validate` judges finely.
+_TOLERANCE = {"float64": 1e-6, "float32": 2e-3, "float16": 4e-2, "bfloat16": 2e-1}
+
+
+def fill_shapes(model: ir.Model) -> None:
+    """Infer what the translation left open, strictly: raises ExportError where inference fails."""
+    import onnx_ir.passes.common as common
+
+    try:
+        common.ShapeInferencePass(check_type=True, strict_mode=True, data_prop=True)(model)
+    except Exception as e:
+        raise ExportError(f"shape inference refuses the exported model: {_first_line(e)}") from e
+
+
+def check_structure(model: ir.Model) -> None:
+    """`onnx.checker` with full check, and a shape for every value. Raises ExportError."""
+    import onnx_ir.passes.common as common
+
+    try:
+        common.CheckerPass(full_check=True, check_custom_domain=False)(model)
+    except Exception as e:
+        raise ExportError(f"onnx.checker refuses the exported model: {_first_line(e)}") from e
+    lost = [
+        f"{v.name} (from {node.domain + '::' if node.domain else ''}{node.op_type})"
+        for node in model.graph
+        for v in node.outputs
+        if v.name
+        and v.shape is None
+        and v.type is not None
+        and not str(v.type).startswith(("Sequence", "Optional"))
+    ]
+    if lost:
+        raise ExportError(f"shapes are lost in the exported model, first at {', '.join(lost[:3])}")
+
+
+def check_dims(model: ir.Model, signature: Signature) -> None:
+    """The graph's inputs have exactly the dims that were asked for. Raises ExportError."""
+    graph = {v.name: v for v in model.graph.inputs}
+    for spec in signature.specs:
+        value = graph.get(spec.name)
+        if spec.shape is None or value is None or value.shape is None:
+            continue
+        for axis, dim in enumerate(value.shape):
+            wanted = signature.symbol_of(spec.name, axis) or spec.shape[axis]
+            got = dim if isinstance(dim, int) else dim.value
+            if got != wanted:
+                raise ExportError(f"dim {axis} of `{spec.name}` came out as {got}; asked for was {wanted}")
+
+
+def call_original(original: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The tensors that the original returns, in the order of the file's outputs."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    with torch.no_grad():
+        result = original(*args, **kwargs)
+    return [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
+
+
+def run_and_compare(
+    session: Any, values: Mapping[str, Any], expected: Sequence[Any], sizes: Mapping[str, int]
+) -> None:
+    """Run the file on `values` (by input name). Raises ExportError where it differs grossly from `expected`."""
+    import onnxruntime
+
+    at = ", ".join(f"{n}={s}" for n, s in sizes.items()) or "the given sizes"
+    feeds = {}
+    for i in session.get_inputs():
+        array = as_array(values[i.name])
+        if str(array.dtype) == "bfloat16":
+            array = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view("uint16"), 16)
+        feeds[i.name] = array
+    try:
+        if any(isinstance(f, onnxruntime.OrtValue) for f in feeds.values()):
+            feeds = {
+                n: f if isinstance(f, onnxruntime.OrtValue) else onnxruntime.OrtValue.ortvalue_from_numpy(f)
+                for n, f in feeds.items()
+            }
+            got = [_from_ortvalue(v) for v in session.run_with_ort_values(None, feeds)]
+        else:
+            got = session.run(None, feeds)
+    except Exception as e:
+        raise ExportError(
+            f"the exported model fails at {at}, where the original runs: {_first_line(e)}"
+        ) from e
+    if len(expected) != len(got):
+        raise ExportError(
+            f"the exported model returns {len(got)} tensors at {at}; the original returns {len(expected)}"
+        )
+    for output, theirs, ours in zip(session.get_outputs(), expected, got, strict=True):
+        fault = _difference(theirs, ours)
+        if fault:
+            raise ExportError(
+                f"the exported model differs from the original at {at}: output `{output.name}`: {fault}"
+            )
+
+
+def _from_ortvalue(value: Any) -> np.ndarray[Any, Any]:
+    if value.element_type() == 16:  # numpy has no bfloat16
+        import ml_dtypes
+        import torch
+
+        bits = torch.from_dlpack(value._ortvalue.to_dlpack()).view(torch.int16)
+        array: np.ndarray[Any, Any] = bits.numpy().view(ml_dtypes.bfloat16)
+        return array
+    result: np.ndarray[Any, Any] = value.numpy()
+    return result
+
+
+def as_array(tensor: Any) -> np.ndarray[Any, Any]:
+    """A torch tensor as numpy (bfloat16 through ml_dtypes), complex as pairs of floats."""
+    import torch
+
+    tensor = tensor.detach().cpu()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    tensor = tensor.contiguous()
+    if tensor.dtype == torch.bfloat16:
+        import ml_dtypes
+
+        return tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
+    array: np.ndarray[Any, Any] = tensor.numpy()
+    return array
+
+
+def _difference(theirs: Any, ours: np.ndarray[Any, Any]) -> str | None:
+    import numpy as np
+
+    expected = as_array(theirs)
+    if expected.shape != ours.shape:
+        return f"its shape is {ours.shape}, expected {expected.shape}"
+    if expected.dtype != ours.dtype:
+        return f"its dtype is {ours.dtype}, expected {expected.dtype}"
+    if expected.size == 0:
+        return None
+    tolerance = _TOLERANCE.get(str(expected.dtype))
+    if tolerance is None:
+        wrong = int((expected != ours).sum())
+        return f"{wrong} of {expected.size} values differ" if wrong else None
+    a, b = expected.astype(np.float64), ours.astype(np.float64)
+    finite = np.isfinite(a)
+    if not np.array_equal(np.isnan(a), np.isnan(b)) or not np.array_equal(finite, np.isfinite(b)):
+        return "NaN or infinite values are in other places"
+    error = np.abs(a - b, where=finite, out=np.zeros_like(a)).max()
+    scale = np.abs(a, where=finite, out=np.zeros_like(a)).max()
+    if error > tolerance * max(scale, np.finfo(np.float32).tiny):
+        return f"the largest difference is {error:.3g} where values reach {scale:.3g}"
+    return None
+
+
+def _first_line(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:500] if lines else type(error).__name__

@@ -1,0 +1,321 @@
+"""From a model to a checked ONNX file: the steps, in order."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..errors import ExportError, ModelFileError, NotCheckedError
+from ..ort_ops import session as open_session
+from ..symbolic import functions, registry, schema, translate
+from . import checks, findings, naming
+from .capture import capture
+from .census import take_census
+from .clock import Clock
+from .dim_guards import unmet_conditions
+from .missing import refuse_missing, refuse_unmapped
+from .result import ExportedModel, Note, TensorSpec
+from .signature import Signature
+from .source import Source, open_source, read_signature, ready
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+    from torch.export import ExportedProgram
+
+    from ..symbolic.operator import Operator
+    from .input_spec import Symbol
+
+__all__ = ["CustomOps", "export_model"]
+
+CustomOps = Literal["function", "node", "standard"]
+Progress = Callable[[str], None]
+
+
+def export_model(
+    model: Any,
+    inputs: Any = None,
+    *,
+    out: str | os.PathLike[str],
+    dynamic: Mapping[str, Mapping[int, str | Symbol]] | None = None,
+    data: Mapping[str, Any] | None = None,
+    output_names: Sequence[str] | None = None,
+    opset: int | None = None,
+    custom_ops: CustomOps | None = None,
+    external_data: bool | None = None,
+    factory: str | None = None,
+    trust: bool = False,
+    progress: Progress | None = None,
+) -> ExportedModel:
+    """Export a model to a checked ONNX file.
+
+    ::
+
+        export_model(net, (torch.randn(2, 3, 32, 32),), dynamic={"x": {0: "batch"}}, out="net.onnx")
+        export_model("model.pt", ["x:float32[batch,3,h,w]"], out="model.onnx")
+
+    Args:
+        model: a `torch.nn.Module`, a `torch.export` program, or the path of a model file of any kind.
+        inputs: example tensors as a tuple, or a dict by parameter name; or texts as in `--input`. None: the
+            example inputs stored in the file.
+        out: the file to write. Nothing is written unless every check passes.
+        dynamic: names of the dims that vary, for inputs given as tensors: ``{"x": {0: "batch=1..64"}}``.
+        data: real samples by input name, to trace and check with.
+        opset: version of ONNX's standard operators; by default 20.
+        custom_ops: "function": custom nodes, each with a body of standard operators, so that any runtime runs
+            the file (default where every operator has a body); "node": custom nodes alone; "standard":
+            expanded, no custom node is left.
+        external_data: weights in a second file; by default only above 2 GB.
+        factory: "PKG.MOD:CALLABLE" that builds the module a checkpoint's weights belong to.
+        trust: run the code in a pickled model.
+
+    Raises:
+        ModelFileError, UsageError: the file or the arguments.
+        ExportError: the model cannot be exported faithfully; every obstacle of a kind in one message.
+    """
+    import torch
+
+    registry.load_builtin()
+    registry.load_entry_points()
+    clock = Clock(progress)
+    with warnings.catch_warnings(), clock("load"):
+        _hush()
+        source = open_source(model, trust=trust, factory=factory)
+        signature = read_signature(source, inputs, dynamic, data)
+    with ready(source), torch.no_grad(), warnings.catch_warnings():
+        _hush()
+        return _export(source, signature, Path(out), output_names, opset, custom_ops, external_data, clock)
+
+
+def _export(
+    source: Source,
+    signature: Signature,
+    out: Path,
+    output_names: Sequence[str] | None,
+    opset: int | None,
+    custom_ops: CustomOps | None,
+    external_data: bool | None,
+    clock: Clock,
+) -> ExportedModel:
+    from . import passes
+    from .translation import DEFAULT_OPSET
+    from .translation import translate as translate_program
+    from .write import write_model
+
+    version = opset or DEFAULT_OPSET
+    notes = source.notes
+    original = source.callable()
+    with clock("run"):
+        args, kwargs = source.arrange(*signature.bind(signature.make(), original))
+        census = take_census(original, args, kwargs)
+        refuse_missing(census.custom, version)
+        notes += findings.random_notes(census.random)
+    with clock("trace"):
+        program = _program(source, signature, args, kwargs)
+    with clock("translate"):
+        refuse_unmapped(program, version)
+        program = _functionalised(program)
+        notes += findings.mutation_notes(program)
+        notes += findings.constant_output_notes(program)
+        names = naming.input_names(program, _leaf_names(source, signature, original))
+        lowered = translate.lower(program)
+        onnx_model = translate_program(program, opset=opset)
+        translate.finish(onnx_model, lowered)
+    used = lowered.operators
+    for op in used.values():
+        schema.register(op)
+    mode = _mode(custom_ops, used, notes)
+    with clock("optimise"):
+        _forget_unknown(onnx_model)
+        outputs = naming.output_names(program, output_names)
+        naming.name_inputs(onnx_model, names)
+        naming.name_outputs(onnx_model, outputs, taken=set(names.values()))
+        naming.name_dims(onnx_model, program, signature, names)
+        if mode == "standard":
+            _expand(onnx_model, used)
+        stateful = frozenset(key for key, op in used.items() if op.stateful)
+        passes.optimize(onnx_model, stateful=stateful)
+        passes.strip_metadata(onnx_model)
+        notes += findings.unused_input_notes(onnx_model, names)
+        notes += findings.float_attribute_notes(onnx_model)
+    with clock("check"):
+        checks.fill_shapes(onnx_model)
+        if mode != "standard":
+            functions.attach(onnx_model, used)
+        checks.check_structure(onnx_model)
+        checks.check_dims(onnx_model, signature)
+        _describe(onnx_model, signature, used)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        # Beside the target, so that the last step is a rename on one file system.
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=".deployops-") as folder:
+            trial = write_model(onnx_model, Path(folder) / "trial.onnx", external_data=external_data)
+            sizes = _try(trial.paths[0], original, signature, bool(census.random), notes)
+    with clock("write"):
+        if mode == "node":
+            onnx_model.functions.clear()
+            for node in onnx_model.graph.all_nodes():
+                node.overload = ""
+        written = write_model(onnx_model, out, external_data=external_data)
+    counts = Counter(
+        f"{n.domain}::{n.op_type}" for n in onnx_model.graph.all_nodes() if n.domain not in ("", "ai.onnx")
+    )
+    return ExportedModel(
+        path=written.paths[0],
+        files=written.paths,
+        kind=source.kind,
+        inputs=tuple(map(_tensor_spec, onnx_model.graph.inputs)),
+        outputs=tuple(map(_tensor_spec, onnx_model.graph.outputs)),
+        custom_nodes=dict(sorted(counts.items())),
+        custom_ops=mode,
+        nodes=sum(1 for _ in onnx_model.graph.all_nodes()),
+        opset=onnx_model.opset_imports[""],
+        bytes=written.bytes,
+        digest=written.digest,
+        checked_sizes=tuple(sizes),
+        seconds=clock.seconds,
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _hush() -> None:
+    """Warnings of torch about itself, which no user can act on."""
+    # its placeholders for ONNX nodes take symbolic sizes as arguments, which torch 2.13 warns of
+    warnings.filterwarnings("ignore", message="Raw SymInt")
+    warnings.filterwarnings("ignore", category=FutureWarning, message=".*LeafSpec")
+
+
+def _program(
+    source: Source, signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> ExportedProgram:
+    """Trace the module, or take the program the file holds; conditions on sizes are checked either way."""
+    if source.program is not None:
+        return source.program
+    program, log = capture(source, signature, args, kwargs)
+    source.notes += findings.function_notes(log)
+    source.notes += findings.condition_notes(unmet_conditions(program, signature, source.module))
+    return program
+
+
+def _leaf_names(source: Source, signature: Signature, original: Any) -> list[str]:
+    """The names of the arguments in the order in which the traced program takes them."""
+    from torch.utils import _pytree as pytree
+
+    names = {spec.name: spec.name for spec in signature.specs}
+    return [str(leaf) for leaf in pytree.tree_leaves(source.arrange(*signature.bind(names, original)))]
+
+
+def _functionalised(program: ExportedProgram) -> ExportedProgram:
+    """Operators that write into an argument return it instead, where the program has one of ours."""
+    if any(op.interface.mutates for _, _, op, _ in translate.custom_calls(program)):
+        functional: ExportedProgram = program.run_decompositions({})
+        return functional
+    return program
+
+
+def _mode(asked: CustomOps | None, used: Mapping[Any, Operator], notes: list[Note]) -> CustomOps:
+    bare = [op.onnx_name for op in used.values() if op.body_function is None]
+    if asked in ("function", "standard") and bare:
+        raise ExportError(
+            f"--custom-ops {asked} needs a body of standard ONNX operators for {', '.join(bare)}: add one with "
+            "@op.body, or export with --custom-ops node"
+        )
+    if asked is None and bare:
+        notes.append(
+            Note(
+                "info",
+                f"exported without bodies, because {', '.join(bare)} has none: only a runtime with its kernel runs it",
+            )
+        )
+    return asked or ("node" if bare else "function")
+
+
+def _forget_unknown(model: ir.Model) -> None:
+    """Values inside an `autograd.Function`'s symbolic carry a stand-in type: let inference find the true one."""
+    for node in model.graph.all_nodes():
+        known = node.metadata_props.pop("deployops.symbolic", None)
+        for value, mark in zip(node.outputs, (known or "").split(","), strict=False):
+            if mark == "unknown":
+                value.type = value.shape = None
+
+
+def _expand(model: ir.Model, used: Mapping[tuple[str, str], Operator]) -> None:
+    """No custom node is left: bodies in their place."""
+    import onnx_ir.passes.common as common
+
+    functions.attach(model, used)
+    common.InlinePass()(model)
+    for domain, _ in used:
+        model.opset_imports.pop(domain, None)
+
+
+def _describe(model: ir.Model, signature: Signature, used: Mapping[Any, Operator]) -> None:
+    """The manifest in the file's metadata: what it needs, and what made it. No paths, no dates."""
+    import torch
+
+    from .. import __version__
+
+    model.producer_name, model.producer_version = "deployops", __version__
+    model.doc_string = None
+    model.metadata_props["deployops.manifest"] = json.dumps(
+        {
+            "deployops": __version__,
+            "torch": str(torch.__version__).split("+")[0],
+            "inputs": [str(spec) for spec in signature.specs],
+            "operators": {
+                op.onnx_name: {"version": op.version, "torch": str(op.overload._schema)}
+                for op in sorted(used.values(), key=lambda o: o.onnx_name)
+            },
+        },
+        sort_keys=True,
+    )
+
+
+def _try(
+    path: Path, original: Any, signature: Signature, random: bool, notes: list[Note]
+) -> Iterable[Mapping[str, int]]:
+    """Run the file at the example's sizes and at others, against the original."""
+    try:
+        # The optimiser would hide faults of the file: it removes an active Dropout, for one.
+        session = open_session(path, optimize=False)
+    except NotCheckedError as e:
+        notes.append(Note("not checked", f"the file was not run: {e}"))
+        return []
+    except ModelFileError as e:
+        raise ExportError(f"ONNX Runtime refuses the exported model: {e}") from e
+    if random:
+        notes.append(Note("not checked", "the file's numbers: the original is random"))
+        return []
+    done = []
+    # The example's own sizes are what was traced: others tell more. The last have every dim at its lowest.
+    for seed, sizes in enumerate(signature.other_sizes(2) or [{}]):
+        values = signature.make(sizes, seed)
+        args, kwargs = signature.bind(values, original)
+        try:
+            expected = checks.call_original(original, args, kwargs)
+        except Exception as e:
+            notes.append(
+                Note(
+                    "not checked",
+                    f"at {_sizes_text(sizes)}: the original itself fails there ({type(e).__name__})",
+                )
+            )
+            continue
+        checks.run_and_compare(session, values, expected, sizes)
+        done.append(sizes)
+    return done
+
+
+def _sizes_text(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{n}={s}" for n, s in sizes.items()) or "the given sizes"
+
+
+def _tensor_spec(value: ir.Value) -> TensorSpec:
+    from ..symbolic import dtypes
+
+    dims = [d if isinstance(d, int) else d.value or "?" for d in value.shape or ()]
+    return TensorSpec(value.name or "", dtypes.name_of(int(value.dtype)) if value.dtype else "?", tuple(dims))

@@ -1,0 +1,160 @@
+"""What a user must know of an exported model although it was exported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ExportError
+from .result import Note
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+    from torch.export import ExportedProgram
+
+    from ..symbolic.autograd_functions import Recording
+    from .dim_guards import DimCondition
+
+__all__ = [
+    "complex_notes",
+    "condition_notes",
+    "constant_output_notes",
+    "float_attribute_notes",
+    "function_notes",
+    "mutation_notes",
+    "random_notes",
+    "unused_input_notes",
+]
+
+
+def random_notes(random: Mapping[str, str | None]) -> list[Note]:
+    """Operators that draw random numbers in eval mode."""
+    return [
+        Note(
+            "warning",
+            f"`{name}` draws random numbers in eval mode too"
+            + (f", at {where}" if where else "")
+            + ": two runs of the model differ, and it cannot be compared with the original"
+            + (
+                " (F.dropout needs training=self.training)"
+                if "dropout" in name or name == "bernoulli_"
+                else ""
+            ),
+        )
+        for name, where in random.items()
+    ]
+
+
+def function_notes(log: Recording) -> list[Note]:
+    """What became of the model's autograd.Functions."""
+    notes = [Note("info", f"autograd.Function {name} is kept as {nodes}") for name, nodes in log.kept.items()]
+    if log.decomposed:
+        notes.append(
+            Note(
+                "info",
+                f"decomposed, because it has no `symbolic`: autograd.Function {', '.join(log.decomposed)}. To keep it as "
+                "one node: deployops.adopt(CLASS, onnx='domain::Type')",
+            )
+        )
+    return notes
+
+
+def condition_notes(conditions: tuple[DimCondition, ...]) -> list[Note]:
+    """Raises ExportError where some sizes that were asked for would give a wrong model without a word."""
+    grave = [c for c in conditions if not c.size_one]
+    if grave:
+        raise ExportError(
+            "the traced model is right only under conditions that the sizes asked for do not meet:\n"
+            + "\n".join(f"  - {c}" for c in grave)
+            + "\n  Give the dim a range or a multiple that meets it (batch=2..64, h=32..512%32), one name to dims that "
+            "must be equal, or a number"
+        )
+    return []
+
+
+def mutation_notes(program: ExportedProgram) -> list[Note]:
+    """Writes to buffers and to the model's own inputs, which an ONNX model cannot keep."""
+    signature = program.graph_signature
+    notes = []
+    if signature.buffers_to_mutate:
+        names = ", ".join(f"`{n}`" for n in dict.fromkeys(signature.buffers_to_mutate.values()))
+        notes.append(
+            Note(
+                "warning",
+                f"the model writes into its buffer {names} when it runs. The exported model starts from the stored value "
+                "at every call and keeps nothing: pass such state as an input and return it",
+            )
+        )
+    if signature.user_inputs_to_mutate:
+        names = ", ".join(f"`{n}`" for n in dict.fromkeys(signature.user_inputs_to_mutate.values()))
+        notes.append(
+            Note(
+                "warning",
+                f"the model writes into its input {names}; a runtime will not: return the changed tensor",
+            )
+        )
+    return notes
+
+
+def constant_output_notes(program: ExportedProgram) -> list[Note]:
+    """Returned values that are no tensors: ONNX outputs are."""
+    from torch.export.graph_signature import ConstantArgument, OutputKind
+
+    return [
+        Note(
+            "warning",
+            f"result {k} of the model is the constant {s.arg.value!r}, not a tensor: it is left out",
+        )
+        for k, s in enumerate(program.graph_signature.output_specs)
+        if s.kind is OutputKind.USER_OUTPUT and isinstance(s.arg, ConstantArgument)
+    ]
+
+
+def complex_notes(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> list[Note]:
+    """Complex tensors at the boundary, which become pairs of floats."""
+    notes = []
+    for what, tensors in (("input", inputs), ("output", outputs)):
+        names = [f"`{n}`" for n, t in tensors.items() if getattr(t, "is_complex", lambda: False)()]
+        if names:
+            notes.append(
+                Note(
+                    "warning",
+                    f"{what} {', '.join(names)} is complex in PyTorch; in ONNX it is real with a last dim of 2 (real and "
+                    "imaginary part: torch.view_as_real)",
+                )
+            )
+    return notes
+
+
+def unused_input_notes(model: ir.Model, names: Mapping[str, str]) -> list[Note]:
+    """Inputs that the model takes and never looks at."""
+    unused = [v.name for v in model.graph.inputs if not v.uses() and not v.is_graph_output()]
+    return [
+        Note("info", f"the model does not use its input `{n}`; it stays an input of the file") for n in unused
+    ]
+
+
+def float_attribute_notes(model: ir.Model) -> list[Note]:
+    """Attributes of float64 operators that lose digits: ONNX stores floats as float32."""
+    import onnx_ir as ir
+
+    notes = {}
+    for node in model.graph.all_nodes():
+        first = next((v for v in node.inputs if v is not None), None)
+        if not node.domain or first is None or first.dtype != ir.DataType.DOUBLE:
+            continue
+        for a in node.attributes.values():
+            if a.type == ir.AttributeType.FLOAT and not a.is_ref() and _single(a.as_float()) != a.as_float():
+                notes[f"{node.op_type}.{a.name}"] = Note(
+                    "warning",
+                    f"{node.domain}::{node.op_type} computes in float64, and ONNX stores its attribute `{a.name}` = "
+                    f"{a.as_float()!r} as float32: {_single(a.as_float())!r}. A body has the exact number; a kernel will not",
+                )
+    return list(notes.values())
+
+
+def _single(value: float) -> float:
+    import struct
+
+    number: float = struct.unpack("f", struct.pack("f", value))[0]
+    return number

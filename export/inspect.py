@@ -1,0 +1,132 @@
+"""What a file is and what is in it, read without running any of it and without torch."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..symbolic import dtypes
+from .model_file import Kind, identify
+from .result import TensorSpec
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["Inspection", "inspect_model"]
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """A file told by its content; the rest is filled for ONNX models."""
+
+    path: Path
+    kind: str
+    description: str
+    bytes: int
+    unsafe_globals: tuple[str, ...] = ()
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    opsets: Mapping[str, int] = field(default_factory=dict)
+    custom_nodes: Mapping[str, int] = field(default_factory=dict)
+    bodies: tuple[str, ...] = ()
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    digest: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`; plain data."""
+        return {
+            "path": str(self.path),
+            "kind": self.kind,
+            "description": self.description,
+            "bytes": self.bytes,
+            "unsafe_globals": list(self.unsafe_globals),
+            "inputs": [str(t) for t in self.inputs],
+            "outputs": [str(t) for t in self.outputs],
+            "opsets": dict(self.opsets),
+            "custom_nodes": dict(self.custom_nodes),
+            "bodies": list(self.bodies),
+            "manifest": dict(self.manifest),
+            "digest": self.digest,
+        }
+
+    def summary(self) -> str:
+        """What the command line prints."""
+        lines = [f"{self.path}: {self.description} ({self.bytes:,} bytes)"]
+        if self.unsafe_globals:
+            lines.append("  loading it would run code: it wants " + ", ".join(self.unsafe_globals[:10]))
+        lines += [f"  input   {t}" for t in self.inputs] + [f"  output  {t}" for t in self.outputs]
+        if self.opsets:
+            lines.append("  opsets  " + ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in self.opsets.items()))
+        for name, count in self.custom_nodes.items():
+            lines.append(
+                f"  custom  {count} × {name}"
+                + (" (with a body)" if name in self.bodies else " (no body: needs a kernel)")
+            )
+        if self.manifest:
+            made = ", ".join(f"{k} {self.manifest[k]}" for k in ("deployops", "torch") if k in self.manifest)
+            lines.append(f"  made by {made}")
+        if self.digest:
+            lines.append(f"  digest  {self.digest} (checked)")
+        return "\n".join(lines)
+
+
+def inspect_model(path: str | os.PathLike[str]) -> Inspection:
+    """Identify a file; of an ONNX model list inputs, opsets and custom nodes, and verify its digest.
+
+    Raises ModelFileError for damaged files.
+    """
+    file = identify(path)
+    if file.kind is not Kind.ONNX:
+        return Inspection(file.path, file.kind.value, file.description, file.size, file.unsafe_globals)
+    from .integrity import DIGEST_KEY, read_model, verify_digest
+
+    verify_digest(path)
+    model = read_model(path)
+    metadata = {p.key: p.value for p in model.metadata_props}
+    try:
+        manifest = json.loads(metadata.get("deployops.manifest", "{}"))
+    except ValueError:
+        manifest = {}
+    standard = ("", "ai.onnx")
+    nodes = [n for n in _nodes(model.graph) if n.domain not in standard]
+    return Inspection(
+        path=file.path,
+        kind=file.kind.value,
+        description=file.description,
+        bytes=file.size,
+        inputs=tuple(map(_tensor, model.graph.input)),
+        outputs=tuple(map(_tensor, model.graph.output)),
+        opsets={o.domain: o.version for o in model.opset_import},
+        custom_nodes=dict(sorted(Counter(f"{n.domain}::{n.op_type}" for n in nodes).items())),
+        bodies=tuple(sorted({f"{f.domain}::{f.name}" for f in model.functions})),
+        manifest=manifest if isinstance(manifest, dict) else {},
+        digest=metadata.get(DIGEST_KEY, ""),
+    )
+
+
+def _nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    found = []
+    for node in graph.node:
+        found.append(node)
+        for attribute in node.attribute:
+            for inner in [attribute.g] * attribute.HasField("g") + list(attribute.graphs):
+                found += _nodes(inner)
+    return found
+
+
+def _tensor(value: onnx.ValueInfoProto) -> TensorSpec:
+    tensor = value.type.tensor_type
+    try:
+        dtype = dtypes.name_of(tensor.elem_type)
+    except KeyError:
+        dtype = "?"
+    return TensorSpec(
+        value.name,
+        dtype,
+        tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim),
+    )

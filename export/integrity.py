@@ -2,18 +2,20 @@
 
 The digest is the sha256 of the file with the digest's own 64 characters set to zeros. It covers the graph,
 inline weights and metadata; the metadata name each side file with its size and sha256. Files are hashed
-through a memory map, and those with a digest are not parsed: no weight is loaded.
+in chunks, and those with a digest are not parsed: no weight is loaded.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import mmap
 import os
+import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from ..errors import ModelFileError
 
@@ -32,7 +34,7 @@ DIGEST_MARK = b"\x0a" + bytes([len(DIGEST_KEY)]) + DIGEST_KEY.encode() + b"\x12\
 
 _PRODUCER, _GRAPH, _METADATA = 2, 7, 14  # fields of onnx.ModelProto
 _WIRE_SIZE = {1: 8, 5: 4}
-_CHUNK = 1 << 24
+_CHUNK = 1 << 20
 
 
 def verify_digest(path: str | os.PathLike[str]) -> None:
@@ -44,18 +46,17 @@ def verify_digest(path: str | os.PathLike[str]) -> None:
         ModelFileError: damaged, edited after export, or separated from its side file.
     """
     path = Path(path)
-    with _mapped(path) as data:
-        producer, metadata = _read_metadata(data, path)
-        if producer != PRODUCER and not any(key.startswith(f"{PRODUCER}.") for key in metadata):
+    with _opened(path) as stream:
+        header = _read_header(stream, path)
+        if header.producer != PRODUCER and not any(key.startswith(f"{PRODUCER}.") for key in header.metadata):
             return _check_foreign(path)
-        at = data.rfind(DIGEST_MARK) + len(DIGEST_MARK)
-        stored = bytes(data[at : at + 64])
-        if metadata.get(DIGEST_KEY, "").encode() != stored or _digest(data, at).encode() != stored:
+        stored = header.metadata.get(DIGEST_KEY)
+        if stored is None or _digest(stream, header.digest_at, len(stored)) != stored:
             raise ModelFileError(
                 f"{path}: content does not match its digest: damaged or edited after export. "
                 "Copy it again, or export the model anew."
             )
-        return _check_own_side_files(path, metadata)
+    return _check_own_side_files(path, header.metadata)
 
 
 def read_model(path: str | os.PathLike[str]) -> onnx.ModelProto:
@@ -69,9 +70,9 @@ def read_model(path: str | os.PathLike[str]) -> onnx.ModelProto:
 
     path = Path(path)
     model = onnx.ModelProto()
-    with _mapped(path) as data:
+    with _opened(path) as stream:
         try:
-            model.ParseFromString(memoryview(data))
+            model.ParseFromString(stream.read())
         except DecodeError as error:
             raise _damaged(path) from error
     if not model.HasField("graph") or not model.opset_import:
@@ -83,88 +84,101 @@ def _damaged(path: Path) -> ModelFileError:
     return ModelFileError(f"{path}: damaged, or not an ONNX model. Copy it again, or export the model anew.")
 
 
-class _mapped:
-    """A read-only memory map of a file that has content."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> mmap.mmap:
-        try:
-            with self._path.open("rb") as file:
-                if os.fstat(file.fileno()).st_size == 0:
-                    raise ModelFileError(f"{self._path}: damaged: the file is empty")
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except OSError as error:
-            raise ModelFileError(f"{self._path}: cannot be read: {error.strerror or error}") from error
-        return self._map
-
-    def __exit__(self, *_: object) -> None:
-        import contextlib
-
-        with contextlib.suppress(BufferError):  # a traceback may still hold a view; the map goes with it
-            self._map.close()
-
-
-def _read_metadata(data: mmap.mmap, path: Path) -> tuple[str, dict[str, str]]:
-    """The producer and the entries of `metadata_props`, read without parsing the graph."""
-    producer, found, has_graph = "", {}, False
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
-        for field, start, end in _fields(data, 0, len(data)):
-            has_graph |= field == _GRAPH
-            if field == _PRODUCER:
-                producer = bytes(data[start:end]).decode()
-            elif field == _METADATA:
-                entry = {number: bytes(data[a:b]).decode() for number, a, b in _fields(data, start, end)}
-                found[entry.get(1, "")] = entry.get(2, "")
+        with path.open("rb") as stream:
+            if os.fstat(stream.fileno()).st_size == 0:
+                raise ModelFileError(f"{path}: damaged: the file is empty")
+            yield stream
+    except OSError as error:
+        raise ModelFileError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+@dataclass(slots=True)
+class _Header:
+    """What is read of a model without parsing its graph."""
+
+    producer: str = ""
+    metadata: dict[str, str] = field(default_factory=dict)
+    digest_at: int = 0  # offset of the digest's characters in the file
+
+
+def _read_header(stream: BinaryIO, path: Path) -> _Header:
+    header, has_graph = _Header(), False
+    try:
+        for number, start, end in _fields(stream, 0, os.fstat(stream.fileno()).st_size):
+            has_graph |= number == _GRAPH
+            if number == _PRODUCER and not header.producer:
+                header.producer = _text(stream, start, end)
+            elif number == _METADATA:
+                spans = {part: span for part, *span in _fields(stream, start, end)}
+                key, value = (_text(stream, *spans.get(part, (0, 0))) for part in (1, 2))
+                header.metadata[key] = value
+                if key == DIGEST_KEY and 2 in spans:
+                    header.digest_at = spans[2][0]
     except (ValueError, IndexError) as error:  # UnicodeDecodeError is a ValueError
         raise _damaged(path) from error
     if not has_graph:
         raise _damaged(path)
-    return producer, found
+    return header
 
 
-def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """(number, start, end) of each field of the protobuf message in data[at:end]."""
+def _fields(stream: BinaryIO, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """(number, start, end) of each field of the protobuf message between two offsets."""
     while at < end:
-        tag, at = _varint(data, at)
+        stream.seek(at)
+        tag = _varint(stream)
         number, wire = tag >> 3, tag & 7
         if wire == 0:
-            _, after = _varint(data, at)
+            _varint(stream)
+            length = 0
         elif wire == 2:
-            length, at = _varint(data, at)
-            after = at + length
+            length = _varint(stream)
         elif wire in _WIRE_SIZE:
-            after = at + _WIRE_SIZE[wire]
+            length = _WIRE_SIZE[wire]
         else:
             raise ValueError("no such wire type")
-        if number == 0 or after > end:
+        start = stream.tell()
+        at = start + length
+        if number == 0 or at > end:
             raise ValueError("not a protobuf message, or cut short")
-        yield number, at, after
-        at = after
+        yield number, start, at
 
 
-def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
+def _varint(stream: BinaryIO) -> int:
     value = 0
     for shift in range(0, 70, 7):
-        byte = data[at]
-        at += 1
+        byte = stream.read(1)[0]  # IndexError at the end of the file
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, at
+            return value
     raise ValueError("not a varint")
 
 
-def _digest(data: mmap.mmap, at: int) -> str:
-    """sha256 with the 64 bytes at `at` taken as zeros."""
+def _text(stream: BinaryIO, start: int, end: int) -> str:
+    stream.seek(start)
+    return stream.read(end - start).decode()
+
+
+def _digest(stream: BinaryIO, at: int, length: int) -> str:
+    """sha256 of the file, with zeros for the digest at `at`."""
     digest = hashlib.sha256()
-    with memoryview(data) as view:
-        for start in range(0, at, _CHUNK):
-            digest.update(view[start : min(start + _CHUNK, at)])
-        digest.update(NO_DIGEST.encode())
-        for start in range(at + 64, len(view), _CHUNK):
-            digest.update(view[start : start + _CHUNK])
+    stream.seek(0)
+    for chunk in _chunks(stream, at):
+        digest.update(chunk)
+    digest.update(b"0" * length)
+    stream.seek(at + length)
+    for chunk in _chunks(stream):
+        digest.update(chunk)
     return digest.hexdigest()
+
+
+def _chunks(stream: BinaryIO, count: int | None = None) -> Iterator[bytes]:
+    left = count if count is not None else sys.maxsize
+    while left > 0 and (chunk := stream.read(min(_CHUNK, left))):
+        left -= len(chunk)
+        yield chunk
 
 
 def _check_own_side_files(path: Path, metadata: dict[str, str]) -> None:
@@ -228,7 +242,7 @@ def _require_size(path: Path, file: Path, needed: int) -> None:
 
 def _file_digest(file: Path) -> str:
     digest = hashlib.sha256()
-    with file.open("rb", buffering=0) as stream:
-        while chunk := stream.read(_CHUNK):
+    with file.open("rb") as stream:
+        for chunk in _chunks(stream):
             digest.update(chunk)
     return digest.hexdigest()

@@ -47,7 +47,8 @@ def overload(node: torch.fx.Node) -> OpOverload[..., Any] | None:
 
 def op_name(op: OpOverload[..., Any]) -> str:
     """`aten::add.Tensor`; `aten::relu` for a default overload."""
-    return str(op.name())  # type: ignore[no-untyped-call]
+    name: Any = op.name
+    return str(name())
 
 
 def has_function(target: Any, opset: int) -> bool:

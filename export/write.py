@@ -125,7 +125,13 @@ def _take_apart(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, ir.TensorPr
         for name, tensor in large.items():
             # Written as a reference of a few bytes; the reference is taken out again below.
             values[name].const_value = ir.ExternalTensor(
-                "-", 0, tensor.nbytes, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name, base_dir=""
+                "-",
+                0,
+                tensor.nbytes,
+                tensor.dtype,
+                shape=ir.Shape(tensor.shape.numpy()),
+                name=name,
+                base_dir="",
             )
         model.metadata_props.pop(DATA_KEY, None)
         model.metadata_props[DIGEST_KEY] = NO_DIGEST

@@ -18,7 +18,7 @@ from .experiments import kernel_gaps, versions_that_load
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["explain", "runtime_message"]
+__all__ = ["explain", "parsed", "runtime_message"]
 
 # Domains whose operators come with the runtime.
 BUILT_IN = {
@@ -38,14 +38,10 @@ BUILT_IN = {
 
 def explain(path: Path, error: Exception, libraries: Sequence[Path] = ()) -> DeployOpsError:
     """The error to raise for `error`, which opening the model at `path` raised."""
-    import onnx
-
     try:
-        model = onnx.load(str(path), load_external_data=False)
-    except Exception:
-        return ModelFileError(f"{path}: {_not_onnx(path)}")
-    if not model.HasField("graph"):
-        return ModelFileError(f"{path}: {_not_onnx(path)}")
+        model = parsed(path)
+    except ModelFileError as fault:
+        return fault
     name = path.name
     return (
         _too_new(name, model, error)
@@ -56,6 +52,19 @@ def explain(path: Path, error: Exception, libraries: Sequence[Path] = ()) -> Dep
         or _external_data(name, path, model)
         or _other(name, model, error)
     )
+
+
+def parsed(path: Path) -> onnx.ModelProto:
+    """The model without its external data. Raises ModelFileError, saying what the file is instead."""
+    import onnx
+
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except Exception:
+        raise ModelFileError(f"{path}: {_not_onnx(path)}") from None
+    if not model.HasField("graph"):
+        raise ModelFileError(f"{path}: {_not_onnx(path)}")
+    return model
 
 
 def _not_onnx(path: Path) -> str:

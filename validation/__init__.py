@@ -7,22 +7,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .backends import Sample as Sample
-    from .report import Report as Report
-    from .validate import validate as validate
+# At once, not on first use: the submodule `validate` would hide the function once anything imports it.
+# This costs numpy; torch, onnx and onnxruntime are imported by the calls that need them.
+from .backends import Sample
+from .report import Report
+from .validate import validate
 
 __all__ = ["Report", "Sample", "validate"]
-
-_WHERE = {"Report": ".report", "Sample": ".backends", "validate": ".validate"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(_WHERE[name], __name__), name)
-    globals()[name] = found  # importing the submodule `validate` has put a module under that name
-    return found

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Latency", "Timing", "interleaved", "timing"]
+__all__ = ["Latency", "Timing", "interleaved", "timed", "timing"]
 
 # Spread of the middle half over the median, and drift of the second half's median, beyond which no number
 # is stable.
@@ -57,21 +57,23 @@ class Latency:
 
 
 def interleaved(
-    original: Callable[[], object],
-    candidate: Callable[[], object],
+    original: Callable[[], float],
+    candidate: Callable[[], float],
     *,
     warmup_s: float = 0.1,
     seconds: float = 0.5,
     runs: int = 20,
     most_seconds: float = 10.0,
 ) -> tuple[list[float], list[float]]:
-    """Milliseconds of each run of both sides, the very first call of each in front.
+    """Milliseconds of each run of both sides, the very first one of each in front.
+
+    A side is a function that runs once and returns its milliseconds: it may have its own clock and process.
 
     Warm-up for at least two calls and `warmup_s` seconds, not kept but for the first; then at least `runs`
     runs and `seconds` seconds, and no run begins after `most_seconds`.
     """
     clock = time.perf_counter
-    sides = ((original, [_once(original)]), (candidate, [_once(candidate)]))
+    sides = ((original, [original()]), (candidate, [candidate()]))
     start, warm = clock(), 0
     while warm < 2 or clock() - start < min(warmup_s, most_seconds):
         for call, _ in sides:
@@ -83,9 +85,20 @@ def interleaved(
             break
         # whoever goes second finds its data pushed out of the cache: take turns
         for call, times in sides if done % 2 == 0 else reversed(sides):
-            times.append(_once(call))
+            times.append(call())
         done += 1
     return sides[0][1], sides[1][1]
+
+
+def timed(call: Callable[[], object]) -> Callable[[], float]:
+    """`call` as a side of `interleaved`."""
+
+    def once() -> float:
+        start = time.perf_counter()
+        call()
+        return (time.perf_counter() - start) * 1e3
+
+    return once
 
 
 def timing(times: list[float]) -> Timing:
@@ -107,12 +120,6 @@ def timing(times: list[float]) -> Timing:
     elif abs(drift) > WIDEST_DRIFT:
         unstable = f"the second half of the runs is {drift:+.0%} against the first"
     return Timing(median, _quantile(ordered, 0.9), first, len(rest), unstable)
-
-
-def _once(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return (time.perf_counter() - start) * 1e3
 
 
 def _quantile(ordered: list[float], q: float) -> float:

@@ -42,12 +42,23 @@ class Cell:
         m, b = self.metrics, self.budget
         if m is None or b is None or m.identical or not m.count:
             return 0.0
-        if m.nan or m.inf:
+        if m.nan or m.inf or b.exact:
             return math.inf
         parts = [m.excess / b.atol if b.atol else (math.inf if m.excess else 0.0)]
         if math.isfinite(b.rms):
             parts.append(m.rms / b.rms if b.rms else (math.inf if m.rms else 0.0))
         return max(parts)
+
+    @property
+    def scale_ulps(self) -> float:
+        """The largest difference in units of the last place of the output's largest value.
+
+        `metrics.max_ulp` counts in units of each element's own last place and is huge next to a zero.
+        """
+        m = self.metrics
+        if m is None or not m.scale or self.budget is None or self.budget.exact:
+            return 0.0
+        return m.max_abs / (m.eps * m.scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +149,7 @@ def _rows(cells: tuple[Cell, ...]) -> list[list[str]]:
         "dtype",
         "max abs",
         "max rel",
-        "ULP",
+        "scale ULPs",
         "budget used",
         "worst at",
     ]
@@ -162,7 +173,7 @@ def _row(c: Cell) -> list[str]:
     worst = ""
     if m.worst is not None:
         worst = f"{list(m.worst.index)}: {m.worst.got:.6g}, not {m.worst.want:.6g}"
-    return [*row, f"{m.max_abs:.1e}", f"{m.max_rel:.1e}", f"{m.max_ulp:.3g}", used, worst]
+    return [*row, f"{m.max_abs:.1e}", f"{m.max_rel:.1e}", f"{c.scale_ulps:.3g}", used, worst]
 
 
 def _table(rows: list[list[str]]) -> list[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import UsageError
 from .backends import Sample
+
+if TYPE_CHECKING:
+    import onnx
 
 __all__ = ["InputSignature", "from_example", "from_signature", "named_inputs", "resolve"]
 
@@ -23,7 +25,13 @@ class InputSignature(Protocol):
 
 
 def resolve(
-    model: Any, path: Path, inputs: Any, signature: Any, samples: Iterable[Any] | None, sizes: int, seed: int
+    model: Any,
+    graph: onnx.GraphProto,
+    inputs: Any,
+    signature: Any,
+    samples: Iterable[Any] | None,
+    sizes: int,
+    seed: int,
 ) -> list[Sample]:
     """The samples of a `validate` call, from whichever of the three the caller gave."""
     given = [
@@ -37,11 +45,15 @@ def resolve(
         raise UsageError(f"sizes must be at least 1, got {sizes}")
     if samples is not None:
         found = [s if isinstance(s, Sample) else Sample(str(s[0]), tuple(s[1]), *s[2:]) for s in samples]
-    elif signature is not None:
+    elif signature is not None or _texts(inputs):
+        if signature is None:
+            from ..export.signature import signature_from_specs
+
+            signature = signature_from_specs(inputs)
         found = from_signature(signature, model, sizes, seed)
     else:
         args, kwargs = _call(inputs)
-        found = from_example(Sample("example", args, kwargs), model, path, sizes, seed)
+        found = from_example(Sample("example", args, kwargs), model, graph, sizes, seed)
     if not found:
         raise UsageError("no samples: there is nothing to compare on")
     return found
@@ -59,7 +71,7 @@ def from_signature(signature: InputSignature, model: Any, sizes: int, seed: int)
     return found
 
 
-def from_example(example: Sample, model: Any, path: Path, sizes: int, seed: int) -> list[Sample]:
+def from_example(example: Sample, model: Any, graph: onnx.GraphProto, sizes: int, seed: int) -> list[Sample]:
     """The example, and the example at other sizes of the dims that the ONNX model leaves open.
 
     Values are drawn from the example along the axis, so that indices stay valid and images stay images.
@@ -69,7 +81,7 @@ def from_example(example: Sample, model: Any, path: Path, sizes: int, seed: int)
 
     leaves, spec = _pytree.tree_flatten((example.args, dict(example.kwargs)))
     names = [n for n, _ in named_inputs(model, example)]
-    axes = _open_axes(path, [(n, v) for n, v in zip(names, leaves, strict=True)])
+    axes = _open_axes(graph, [(n, v) for n, v in zip(names, leaves, strict=True)])
     symbols: dict[str, int] = {}
     for position, axis, symbol in axes:
         symbols.setdefault(symbol, leaves[position].shape[axis])
@@ -126,6 +138,10 @@ def _parameters(model: Any) -> list[str]:
     return [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
+def _texts(inputs: Any) -> bool:
+    return isinstance(inputs, list | tuple) and bool(inputs) and all(isinstance(i, str) for i in inputs)
+
+
 def _call(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
@@ -138,11 +154,8 @@ def _call(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     )
 
 
-def _open_axes(path: Path, leaves: list[tuple[str, Any]]) -> list[tuple[int, int, str]]:
+def _open_axes(graph: onnx.GraphProto, leaves: list[tuple[str, Any]]) -> list[tuple[int, int, str]]:
     """(leaf, axis, symbol) for every axis whose size the ONNX model leaves open."""
-    import onnx
-
-    graph = onnx.load(str(path), load_external_data=False).graph
     stored = {t.name for t in graph.initializer}
     inputs = [i for i in graph.input if i.name not in stored]
     tensors = [k for k, (_, v) in enumerate(leaves) if hasattr(v, "index_select")]

@@ -6,19 +6,21 @@ import math
 import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 
-from ..errors import DeployOpsError, ModelFileError, NotCheckedError, UsageError
-from ..ort_ops.diagnosis import runtime_message
+from ..errors import ModelFileError, NotCheckedError, UsageError
+from ..ort_ops.diagnosis import parsed
 from . import parity
 from .backends import Sample
+from .backends.engine import EngineError
+from .backends.feeding import FeedError
 from .backends.onnxruntime import OnnxRuntime
 from .backends.torch import described, evaluating
-from .latency import Latency, interleaved, timing
+from .latency import Latency, interleaved, timed, timing
 from .metrics import measure, measure_exact
 from .original import Expected, Original, OriginalFailed, callable_of, is_float
 from .report import Cell, Report
@@ -47,6 +49,7 @@ def validate(
     sizes: int = 3,
     threads: int | None = None,
     libraries: Sequence[StrPath] = (),
+    isolate: bool = True,
     verify: Callable[[Path], None] | None = None,
 ) -> Report:
     """Compare an ONNX file on ONNX Runtime CPU with the PyTorch original it was made from.
@@ -72,6 +75,7 @@ def validate(
         sizes: how many sizes to try, the example's included.
         threads: of both sides; None takes PyTorch's current number.
         libraries: custom-operator libraries of ONNX Runtime.
+        isolate: run ONNX Runtime in a child process, so that a crash or a hang is a finding and not the end.
         verify: called with the file's path first; raises if the file is not what it should be.
 
     Raises:
@@ -85,19 +89,36 @@ def validate(
             raise UsageError(f"{name} must be a finite number of at least 0, got {value}")
     if verify is not None:
         verify(path)
+    graph = parsed(path).graph
     original = Original(callable_of(model), atol, rtol, seed)
-    found = resolve(original.model, path, inputs, signature, samples, sizes, seed)
+    if inputs is None and signature is None and samples is None:
+        inputs = _stored_inputs(model)
+    found = resolve(original.model, graph, inputs, signature, samples, sizes, seed)
     count = torch.get_num_threads() if threads is None else threads
     if count < 1:
         raise UsageError(f"threads must be at least 1, got {count}")
+
+    @contextmanager
+    def opened(optimize: bool) -> Iterator[OnnxRuntime | Exception]:
+        """The backend, closed afterwards, or why it cannot be opened."""
+        try:
+            backend = OnnxRuntime(
+                path, threads=count, optimize=optimize, libraries=libraries, isolate=isolate
+            )
+        except (ModelFileError, NotCheckedError, EngineError) as error:
+            yield error
+            return
+        with closing(backend):
+            yield backend
+
     with _threads(count), evaluating(original.model):
-        cells, timed, notes = _compare(original, path, found, count, libraries, latency)
+        cells, taken, notes = _compare(original, opened, found, count, latency)
     return Report(
         model=_title(model),
         onnx=path.name,
         cells=tuple(cells),
         required=(DEPLOYED,),
-        latency=timed,
+        latency=taken,
         environment=_environment(count, seed),
         notes=tuple(notes),
     )
@@ -105,49 +126,39 @@ def validate(
 
 def _compare(
     original: Original,
-    path: Path,
+    opened: Callable[[bool], AbstractContextManager[OnnxRuntime | Exception]],
     samples: list[Sample],
     threads: int,
-    libraries: Sequence[StrPath],
     latency: bool,
 ) -> tuple[list[Cell], Latency | None, list[str]]:
-    as_deployed = _open(path, True, threads, libraries)
     cells: list[Cell] = []
-    timed: Latency | None = None
-    notes: dict[str, None] = {}
+    taken: Latency | None = None
     compared = False
-    for sample in samples:
-        inputs = named_inputs(original.model, sample)
-        try:
-            expected = original.expected(sample)
-        except OriginalFailed as error:
-            reason = f"the original does not run this sample: {error}"
-            cells.append(Cell(sample.label, "*", "pytorch", "not checked", reason))
-            continue
-        now = _run(as_deployed, DEPLOYED, sample, inputs, expected)
-        cells += now
-        if not compared:
-            # opened here and dropped again: two sessions hold the weights twice
-            cells += _run(_open(path, False, threads, libraries), AS_WRITTEN, sample, inputs, expected)
-            if latency and isinstance(as_deployed, OnnxRuntime) and all(c.output != "*" for c in now):
-                timed = _time(original, as_deployed, sample, inputs, threads)
+    with opened(True) as deployed:
+        for sample in samples:
+            inputs = named_inputs(original.model, sample)
+            try:
+                expected = original.expected(sample)
+            except OriginalFailed as error:
+                reason = f"the original does not run this sample: {error}"
+                cells.append(Cell(sample.label, "*", "pytorch", "not checked", reason))
+                continue
+            now = _run(deployed, DEPLOYED, sample, inputs, expected)
+            cells += now
+            if compared:
+                continue
             compared = True
-    if isinstance(as_deployed, OnnxRuntime):
-        notes |= as_deployed.notes
-    return cells, timed, [*original.notes, *notes]
-
-
-def _open(
-    path: Path, optimize: bool, threads: int, libraries: Sequence[StrPath]
-) -> OnnxRuntime | DeployOpsError:
-    try:
-        return OnnxRuntime(path, threads=threads, optimize=optimize, libraries=libraries)
-    except (ModelFileError, NotCheckedError) as error:
-        return error
+            if latency and isinstance(deployed, OnnxRuntime) and all(c.output != "*" for c in now):
+                taken = _time(original, deployed, sample, threads)
+            # closed again at once: two sessions hold the weights twice
+            with opened(False) as as_written:
+                cells += _run(as_written, AS_WRITTEN, sample, inputs, expected)
+        notes = deployed.notes if isinstance(deployed, OnnxRuntime) else {}
+    return cells, taken, [*original.notes, *notes]
 
 
 def _run(
-    backend: OnnxRuntime | DeployOpsError,
+    backend: OnnxRuntime | Exception,
     name: str,
     sample: Sample,
     inputs: list[tuple[str, Any]],
@@ -158,14 +169,12 @@ def _run(
 
     if isinstance(backend, NotCheckedError):
         return whole("not checked", str(backend))
-    if isinstance(backend, DeployOpsError):
+    if isinstance(backend, Exception):
         return whole("failed", str(backend))
     try:
         got = backend.run(inputs)
-    except UsageError:
-        raise
-    except Exception as error:  # the runtime's exception types share no base of its own
-        return whole("failed", f"the ONNX model fails here: {runtime_message(error)}")
+    except (EngineError, FeedError) as error:
+        return whole("failed", f"the ONNX model fails here: {error}")
     if len(got) < len(expected):
         tensors = [e for e in expected if not e.number]
         if len(got) == len(tensors):
@@ -191,10 +200,11 @@ def _cell(sample: str, output: str, backend: str, got: Array, expected: Expected
         return cell("failed", f"shape {list(got.shape)}, the original returns {list(want.shape)}")
     if expected.unsteady:
         return cell("not checked", expected.unsteady)
-    if is_float(want):
-        metrics = measure(got, want, expected.wide, rtol=budget.rtol, atol=budget.atol)
-    else:
-        metrics = measure_exact(got, want)
+    metrics = (
+        measure(got, want, expected.wide, rtol=budget.rtol, atol=budget.atol)
+        if is_float(want)
+        else measure_exact(got, want)
+    )
     verdict, reason = parity.judge(metrics, budget)
     if verdict == "failed" and expected.note:
         reason += f"; {expected.note}"
@@ -203,14 +213,10 @@ def _cell(sample: str, output: str, backend: str, got: Array, expected: Expected
     return cell(verdict, reason, metrics)
 
 
-def _time(
-    original: Original, backend: OnnxRuntime, sample: Sample, inputs: list[tuple[str, Any]], threads: int
-) -> Latency | None:
-    feed = backend.feed(inputs)
+def _time(original: Original, backend: OnnxRuntime, sample: Sample, threads: int) -> Latency | None:
+    """On the inputs that the backend was given last, those of `sample`."""
     try:
-        ours, theirs = interleaved(
-            original.call(sample), lambda: backend.session.run_with_ort_values(None, feed)
-        )
+        ours, theirs = interleaved(timed(original.call(sample)), backend.time)
     except Exception as error:
         original.notes[f"latency not measured: {described(error)}"] = None
         return None
@@ -255,6 +261,14 @@ def _environment(threads: int, seed: int) -> dict[str, Any]:
     except ImportError:
         found["onnxruntime"] = None
     return found
+
+
+def _stored_inputs(model: Any) -> Any:
+    """The example inputs that a model file brought along."""
+    args, kwargs = getattr(model, "example_args", None), getattr(model, "example_kwargs", None)
+    if args and kwargs:
+        raise UsageError("the file's example inputs are positional and by keyword: give them as samples")
+    return args or kwargs or None
 
 
 def _title(model: Any) -> str:

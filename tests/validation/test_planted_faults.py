@@ -19,7 +19,7 @@ Build = Callable[..., Path]
 
 
 def check(model: Any, path: Path, *args: Any, **options: Any) -> Report:
-    return validate(model, path, args, latency=False, **options)
+    return validate(model, path, args, latency=False, isolate=False, **options)
 
 
 def seeded(module: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module:
@@ -302,6 +302,8 @@ def test_epsilon_thin_fault_over_a_whole_float16_output(export: Build) -> None:
 def test_samples_given_by_the_caller(export: Build) -> None:
     net = seeded(nn.Sequential(nn.Linear(4, 4)))
     path = export(net, (x(2, 4),))
-    report = validate(net, path, samples=[Sample("a", (x(2, 4),)), ("b", (x(7, 4),))], latency=False)
+    report = validate(
+        net, path, samples=[Sample("a", (x(2, 4),)), ("b", (x(7, 4),))], latency=False, isolate=False
+    )
     assert report.exit_code == 0
     assert {c.sample for c in report.cells} == {"a", "b"}

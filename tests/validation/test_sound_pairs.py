@@ -90,7 +90,7 @@ def test_sound_models_pass(stack: str, dtype: torch.dtype, export: Callable[...,
         sample = torch.randn(shape).to(dtype)
         options = {"open_axis": False} if stack == "gru" else {}  # the traced state has the example's batch
         path = export(net, (sample,), **options)
-        report = validate(net, path, (sample,), latency=False, seed=seed)
+        report = validate(net, path, (sample,), latency=False, isolate=False, seed=seed)
         assert report.exit_code == 0, report.text()
         assert all(c.verdict == "passed" for c in report.cells), report.text()
 
@@ -100,7 +100,7 @@ def test_magnitude_does_not_matter_in_float32(magnitude: float, export: Callable
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4)).eval()
     sample = torch.randn(8, 32) * magnitude
-    report = validate(net, export(net, (sample,)), (sample,), latency=False)
+    report = validate(net, export(net, (sample,)), (sample,), latency=False, isolate=False)
     assert report.exit_code == 0, report.text()
 
 
@@ -109,13 +109,13 @@ def test_float64_model(export: Callable[..., Path]) -> None:
     net = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4)).double().eval()
     sample = torch.randn(8, 32).double()
     path = export(net, (sample,))
-    report = validate(net, path, (sample,), latency=False)
+    report = validate(net, path, (sample,), latency=False, isolate=False)
     assert report.exit_code == 0, report.text()
     budget = report.cells[0].budget
     assert budget is not None
     assert budget.atol < 1e-12
     net[2].bias.data[1] += 1e-9
-    assert validate(net, path, (sample,), latency=False).exit_code == 1
+    assert validate(net, path, (sample,), latency=False, isolate=False).exit_code == 1
 
 
 def test_bfloat16_where_the_runtime_has_the_kernels(build: Callable[..., Path]) -> None:
@@ -138,7 +138,7 @@ def test_bfloat16_where_the_runtime_has_the_kernels(build: Callable[..., Path]) 
     constants = {"k": np.float32(1.5), "b": np.float32(0.25)}
     path = build(nodes, [("v", "bfloat16", ["n", 16])], [("y", "bfloat16", ["n", 16])], constants)
     sample = torch.randn(4, 16, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
-    report = validate(Affine(0.25), path, (sample,), latency=False)
+    report = validate(Affine(0.25), path, (sample,), latency=False, isolate=False)
     assert report.exit_code == 0, report.text()
     assert report.cells[0].dtype == "bfloat16"
-    assert validate(Affine(0.0), path, (sample,), latency=False).exit_code == 1
+    assert validate(Affine(0.0), path, (sample,), latency=False, isolate=False).exit_code == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,7 @@ def to_array(tensor: torch.Tensor) -> Array:
         name = str(tensor.dtype).removeprefix("torch.")
         bits = {1: torch.uint8, 2: torch.int16}[tensor.element_size()]
         # a 0-d tensor cannot be viewed as another dtype by numpy, hence the detour over one axis
-        flat = tensor.reshape(-1).view(bits).numpy().view(np.dtype(getattr(ml_dtypes, name)))
+        flat: Array = tensor.reshape(-1).view(bits).numpy().view(np.dtype(getattr(ml_dtypes, name)))
         return flat.reshape(tuple(tensor.shape))
 
 
@@ -115,7 +116,9 @@ class Widened:
             self._model = model
             return
         try:
-            self._model = copy.deepcopy(model)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch's own, about copying its own exported modules
+                self._model = copy.deepcopy(model)
             self._model._apply(lambda t: _cast(t, self.dtype))
         except Exception as error:
             self.why_not = f"the model cannot be copied to {_name(self.dtype)}: {described(error)}"
@@ -174,7 +177,7 @@ def widened(dtype: torch.dtype, deployed: torch.dtype, narrow_ops: set[str]) -> 
             return value.to(deployed) if value.dtype == dtype else value
         return value
 
-    class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call,unused-ignore]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
             wide_args, wide_kwargs = _pytree.tree_map(wide, (args, kwargs))
@@ -190,7 +193,7 @@ def widened(dtype: torch.dtype, deployed: torch.dtype, narrow_ops: set[str]) -> 
                 return result
             return _pytree.tree_map(wide, result)
 
-    return Mode()  # type: ignore[no-untyped-call]
+    return Mode()  # type: ignore[no-untyped-call,unused-ignore]
 
 
 def nudged(args: Any, kwargs: Any, seed: int) -> tuple[Any, Any] | None:

@@ -33,6 +33,11 @@ and round. F, R are ULPs for outputs that PyTorch happens to compute exactly; 0.
 one rounding in ULPs. Narrow types get the small factors: their own error is large, and a factor of 8 would
 let a dropped bias pass.
 
+**Margins.** 392 sound models used at most 67 % of it in float32 and 36 % in float16. GELU with tanh
+instead of erf: 270 times over in float32; in float16 72 %, so not found, because the two differ by less than the
+roundings of float16. LayerNorm with epsilon 1e-6 instead of 1e-5: 10 times over in float32 at unit variance. The
+dropped bias of case 24 in float16: 1.9 times over.
+
 The standard argument that rounding errors bound what may differ: N. Higham, Accuracy and Stability of
 Numerical Algorithms, 2nd ed., SIAM 2002, chapters 1 and 3.
 """

@@ -14,15 +14,15 @@ __version__ = "0.1.0"
 # name -> module that defines it
 _FACADE = {
     "DeployOpsError": ".errors",
-    "adopt": ".symbolic",
-    "export_model": ".export",
-    "inspect_model": ".export",
-    "operator": ".symbolic",
-    "session": ".ort_ops",
-    "validate": ".validation",
+    "adopt": ".symbolic.adopt",
+    "export_model": ".export.exporter",
+    "inspect_model": ".export.inspect",
+    "operator": ".symbolic.operator",
+    "session": ".ort_ops.session",
+    "validate": ".validation.validate",
 }
 
-__all__ = [*sorted(_FACADE), "__version__"]  # pyright: ignore
+__all__ = [*sorted(_FACADE), "__version__"]
 
 if TYPE_CHECKING:
     from .errors import DeployOpsError as DeployOpsError

@@ -46,7 +46,9 @@ class Activation:
 def check_activation(name: str, activation: str) -> Activation:
     """The activation of this name. Raises ValueError with the list of known ones."""
     if activation not in ACTIVATIONS:
-        raise ValueError(f"{name}: activation = {activation!r} is not known; known are {', '.join(ACTIVATIONS)}")
+        raise ValueError(
+            f"{name}: activation = {activation!r} is not known; known are {', '.join(ACTIVATIONS)}"
+        )
     return ACTIVATIONS[activation]
 
 
@@ -54,7 +56,10 @@ def check_activation(name: str, activation: str) -> Activation:
 
 
 def sigmoid(x: Tensor) -> Tensor:
-    """1/(1 + exp(−x)), written so that exp never overflows and small results keep their digits."""
+    """1/(1 + exp(−x)), written so that exp never overflows and small results keep their digits.
+
+    Not for use in a gradient: autograd takes |x| to be flat at 0, so it is wrong there; torch.sigmoid is not.
+    """
     import torch
 
     e = torch.exp(-x.abs())
@@ -130,9 +135,18 @@ def _tanh(z: Tensor, slope: float) -> Tensor:
     return torch.tanh(z)
 
 
+def _sigmoid_gradient(grad: Tensor, z: Tensor, slope: float) -> Tensor:
+    import torch
+
+    # s(−z) rather than 1 − s(z), which is 0 from z = 17 on in float32.
+    return grad * (torch.sigmoid(z) * torch.sigmoid(-z))
+
+
 def _silu_gradient(grad: Tensor, z: Tensor, slope: float) -> Tensor:
-    s = sigmoid(z)
-    return grad * (s + z * (s * sigmoid(-z)))
+    import torch
+
+    s = torch.sigmoid(z)
+    return grad * (s + z * (s * torch.sigmoid(-z)))
 
 
 def _gelu(z: Tensor, slope: float) -> Tensor:
@@ -155,10 +169,12 @@ def _gelu_tanh(z: Tensor, slope: float) -> Tensor:
 
 
 def _gelu_tanh_gradient(grad: Tensor, z: Tensor, slope: float) -> Tensor:
+    import torch
+
     a = 2 * _SQRT_2_OVER_PI * (z * (1 + _CUBIC * (z * z)))
     inner = 2 * _SQRT_2_OVER_PI * (1 + 3 * _CUBIC * (z * z))
-    s = sigmoid(a)
-    return grad * (s + z * (s * sigmoid(-a)) * inner)
+    s = torch.sigmoid(a)
+    return grad * (s + z * (s * torch.sigmoid(-a)) * inner)
 
 
 def _gelu_tanh_in_body(op: functions.BodyBuilder, z: functions.Tensor, slope: float) -> Any:
@@ -172,7 +188,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "leaky_relu": Activation(_leaky_relu, _leaky_relu_gradient, _leaky_relu_in_body),
     "sigmoid": Activation(
         lambda z, slope: sigmoid(z),
-        lambda grad, z, slope: grad * (sigmoid(z) * sigmoid(-z)),
+        _sigmoid_gradient,
         lambda op, z, slope: sigmoid_in_body(op, z),
     ),
     "tanh": Activation(

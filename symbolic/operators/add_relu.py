@@ -25,6 +25,7 @@ def add_relu(x: Tensor, y: Tensor) -> Tensor:
 
     Raises RuntimeError where the shapes do not broadcast.
     """
+    torch.broadcast_shapes(x.shape, y.shape)
     return torch.relu(wide(x) + wide(y)).to(x.dtype).contiguous()
 
 

@@ -20,11 +20,15 @@ if TYPE_CHECKING:
 def _check(x: Tensor, residual: Tensor, weight: Tensor) -> None:
     check_weight("add_rms_norm", x, weight)
     if x.dim() != residual.dim():
-        raise ValueError(f"add_rms_norm: x has {x.dim()} dimensions, residual {residual.dim()}; expected one shape")
+        raise ValueError(
+            f"add_rms_norm: x has {x.dim()} dimensions, residual {residual.dim()}; expected one shape"
+        )
     for a, b in zip(x.shape, residual.shape, strict=True):
         torch._check_value(
             a == b,
-            lambda: f"add_rms_norm: x is {tuple(x.shape)}, residual {tuple(residual.shape)}; expected one shape",
+            lambda: (
+                f"add_rms_norm: x is {tuple(x.shape)}, residual {tuple(residual.shape)}; expected one shape"
+            ),
         )
 
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 def _check(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, mask: Tensor | None) -> None:
     for name, t in (("q", q), ("k", k), ("v", v)):
         if t.dim() != 4:
-            raise ValueError(f"attention: {name} has {t.dim()} dimensions; expected 4, (batch, heads, length, width)")
+            raise ValueError(
+                f"attention: {name} has {t.dim()} dimensions; expected 4, (batch, heads, length, width)"
+            )
 
     def shapes() -> str:
         return f"q is {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
@@ -39,17 +41,17 @@ def _check(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, mask: Tensor | 
         lambda: f"attention: {shapes()}: the heads of q are no multiple of those of k and v",
     )
     full = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-    for name, t in (("bias", bias), ("mask", mask)):
-        if t is None:
+    for name, added in (("bias", bias), ("mask", mask)):
+        if added is None:
             continue
-        if t.dim() > 4:
-            raise ValueError(f"attention: {name} has {t.dim()} dimensions; expected at most 4")
-        for size, whole in zip(t.shape, full[4 - t.dim() :], strict=True):
-            torch._check_value(
-                sym_or(size == 1, size == whole),
-                lambda name=name, t=t: f"attention: {name} is {tuple(t.shape)} and does not broadcast to "
-                f"(batch, heads of q, length of q, length of k) = {full}",
-            )
+        if added.dim() > 4:
+            raise ValueError(f"attention: {name} has {added.dim()} dimensions; expected at most 4")
+        reason = (
+            f"attention: {name} is {tuple(added.shape)} and does not broadcast to "
+            f"(batch, heads of q, length of q, length of k) = {full}"
+        )
+        for size, whole in zip(added.shape, full[4 - added.dim() :], strict=True):
+            torch._check_value(sym_or(size == 1, size == whole), lambda reason=reason: reason)
 
 
 def _weights(
@@ -108,7 +110,8 @@ def attention(
     if scale is None:
         scale = 1 / math.sqrt(q.shape[3])
     weights = _weights(wide(q), keys, None if bias is None else wide(bias), mask, is_causal, scale)
-    return (weights @ values).to(q.dtype).contiguous()
+    y: Tensor = weights @ values
+    return y.to(q.dtype).contiguous()
 
 
 @attention.fake
@@ -146,7 +149,8 @@ def _(
     d_scores = weights * (d_weights - (weights * d_weights).sum(-1, keepdim=True))
 
     def of_group(gradient: Tensor) -> Tensor:  # (B, H, T, …) summed over the heads that share a key
-        return gradient.unflatten(1, (k.shape[1], groups)).sum(2)
+        by_group: Tensor = gradient.unflatten(1, (k.shape[1], groups))
+        return by_group.sum(2)
 
     d_q = d_scores @ keys * scale
     d_k = of_group(d_scores.transpose(-2, -1) @ queries * scale)
@@ -180,10 +184,7 @@ def _(
     rows = op.Mul(op.Div(heads, shared), length)
     grouped = shaped(op.widen(q), batch, shared, rows, width)
     scores = op.MatMul(grouped, op.Transpose(op.widen(k), perm=[0, 1, 3, 2]))
-    if scale is None:
-        scores = op.Div(scores, op.Sqrt(op.cast(width, dtype)))
-    else:
-        scores = op.Mul(scores, scale)
+    scores = op.Div(scores, op.Sqrt(op.cast(width, dtype))) if scale is None else op.Mul(scores, scale)
     scores = shaped(scores, batch, heads, length, keys)
 
     if bias is not None:

@@ -54,10 +54,11 @@ def _(op: functions.BodyBuilder, x: functions.Tensor) -> Any:
     a = op.Abs(z)
     y = op.Pow(a, 1 / 3)
     y = op.Sub(y, op.Div(op.Sub(y, op.Div(a, op.Mul(y, y))), 3))
-    y = op.Where(op.Less(z, 0), op.Neg(y), y)
     # 0, -0 and ±inf are their own cube roots, and just those numbers equal their double: the largest finite
-    # ones overflow, and x + x of a NaN equals nothing.
-    return op.cast(op.Where(op.Equal(op.Add(z, z), z), z, y), x.dtype)
+    # ones overflow, and x + x of a NaN equals nothing. They enter as a factor, where the others have ±1,
+    # because ONNX Runtime's Where turns -0 into 0.
+    own, one = op.Equal(op.Add(z, z), z), op.tensor(1, z.dtype)
+    return op.cast(op.Mul(op.Where(own, one, y), op.Div(z, op.Where(own, one, a))), x.dtype)
 
 
 @cube_root.samples

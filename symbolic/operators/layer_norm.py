@@ -26,8 +26,9 @@ def _check(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> None:
             raise ValueError(f"layer_norm: {name} has {v.dim()} dimensions; expected 1")
         torch._check_value(
             v.shape[0] == x.shape[-1],
-            lambda name=name, v=v: f"layer_norm: {name} holds {v.shape[0]} numbers; "
-            f"the last dimension of x has {x.shape[-1]}",
+            lambda name=name, v=v: (
+                f"layer_norm: {name} holds {v.shape[0]} numbers; the last dimension of x has {x.shape[-1]}"
+            ),
         )
 
 
@@ -39,14 +40,17 @@ def _normalise(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
 
 
 @operator("deployops::layer_norm", onnx="deployops::LayerNorm")
-def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
+def layer_norm(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
     """(x − mean)/√(var + eps) · weight + bias over the last dimension (Ba et al. 2016, arXiv:1607.06450).
 
     x: (…, C). weight, bias: (C,), either may be absent. y: shape of x. var is the biased variance, Σ(x − mean)²/C.
 
     Halves are computed in float32 throughout and rounded once: eps, however small, does not become 0, and a
-    large float16 does not overflow. A constant row gives the bias. A row with NaN or ±inf is NaN. Deviations
-    from the mean beyond 1.8e19 (bfloat16, float32), whose square is no float32, give the bias.
+    large float16 does not overflow. A constant row gives the bias. A row with NaN or ±inf is NaN. float32 and
+    bfloat16 can leave the range of float32: deviations from the mean beyond 1.8e19 give the bias, and a row whose
+    sum is no float32 is NaN.
 
     Raises ValueError where weight or bias is not of shape (C,).
     """
@@ -95,6 +99,7 @@ def _(
 
 @layer_norm.samples
 def _(draw: Draw) -> Iterator[Any]:
+    inf, nan = float("inf"), float("nan")
     yield draw(2, 3, 8), draw(8), draw(8)
     yield draw(4, 7), draw(7)
     yield draw.call(draw(4, 7), bias=draw(7))
@@ -112,5 +117,5 @@ def _(draw: Draw) -> Iterator[Any]:
     # Constant rows, and an eps that is 0 in float16 (case 42).
     yield draw.call(draw.values(3.0, 3.0, 3.0, 3.0).expand(2, 4), draw(4), draw(4), eps=1e-12, smooth=False)
     yield draw(3, 1), draw(1), draw(1)
-    yield draw.edges().reshape(-1, 1).expand(19, 3), draw(3), draw(3)
+    yield draw.values(1, nan, 2, inf, 1, 2, -inf, inf, 0, 0.0, -0.0, 0.0).reshape(4, 3), draw(3), draw(3)
     yield draw.edges()

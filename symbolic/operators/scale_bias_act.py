@@ -25,11 +25,15 @@ def _check(x: Tensor, scale: Tensor, bias: Tensor | None, activation: str, axis:
         if v is None:
             continue
         if v.dim() != 1:
-            raise ValueError(f"scale_bias_act: {name} has {v.dim()} dimensions; expected 1, one number per channel")
+            raise ValueError(
+                f"scale_bias_act: {name} has {v.dim()} dimensions; expected 1, one number per channel"
+            )
         torch._check_value(
             v.shape[0] == x.shape[axis],
-            lambda name=name, v=v: f"scale_bias_act: {name} holds {v.shape[0]} numbers; "
-            f"x has {x.shape[axis]} channels (dimension {axis})",
+            lambda name=name, v=v: (
+                f"scale_bias_act: {name} holds {v.shape[0]} numbers; "
+                f"x has {x.shape[axis]} channels (dimension {axis})"
+            ),
         )
 
 
@@ -117,7 +121,9 @@ def _(
 def _(draw: Draw) -> Iterator[Any]:
     for activation in ACTIVATIONS:
         yield draw(2, 3, 2, 3), draw(3), draw(3), activation
-        yield draw.call(draw.edges().reshape(1, -1, 1), draw(19, low=0.25, high=1), activation=activation, smooth=False)
+        yield draw.call(
+            draw.edges().reshape(1, -1, 1), draw(19, low=0.25, high=1), activation=activation, smooth=False
+        )
         yield draw(1, 33, low=-12, high=12), draw(33, low=0.5, high=1.0), draw(33), activation
     yield draw(4, 5), draw(5)
     yield draw(4, 5), draw(4), draw(4), "silu", 0

@@ -35,9 +35,7 @@ def _(x: Tensor) -> Tensor:
 
 @sigmoid.backward
 def _(grad: Tensor, x: Tensor) -> Tensor:
-    z = wide(x)
-    # s(−z) rather than 1 − s(z), which would be 0 from z = 17 on in float32.
-    return wide(grad) * (activations.sigmoid(z) * activations.sigmoid(-z))
+    return activations.ACTIVATIONS["sigmoid"].gradient(wide(grad), wide(x), 0.0)
 
 
 @sigmoid.body

@@ -31,7 +31,9 @@ def _check(x: Tensor, beta: Tensor, axis: int) -> None:
         channels = x.shape[axis if x.dim() > 1 else 0]
         torch._check_value(
             sym_or(beta.shape[0] == 1, beta.shape[0] == channels),
-            lambda: f"swish: beta holds {beta.shape[0]} numbers; x has {channels} channels (dimension {axis})",
+            lambda: (
+                f"swish: beta holds {beta.shape[0]} numbers; x has {channels} channels (dimension {axis})"
+            ),
         )
 
 
@@ -66,8 +68,8 @@ def _(x: Tensor, beta: Tensor, axis: int = 1) -> Tensor:
 def _(grad: Tensor, x: Tensor, beta: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     g, z = wide(grad), wide(x)
     b = _align(wide(beta), x, axis)
-    s = sigmoid(b * z)
-    slope = s * sigmoid(-b * z)
+    s = torch.sigmoid(b * z)
+    slope = s * torch.sigmoid(-b * z)
     d_beta = g * (z * (z * slope))  # in this order z² does not overflow
     shared = beta.numel() == 1
     return g * (s + b * z * slope), d_beta.sum().reshape(beta.shape) if shared else sum_to(

@@ -28,7 +28,9 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def _named_inputs(op: Operator, sample: Sample) -> tuple[list[tuple[str, torch.Tensor] | None], dict[str, Any]]:
+def _named_inputs(
+    op: Operator, sample: Sample
+) -> tuple[list[tuple[str, torch.Tensor] | None], dict[str, Any]]:
     """The node's inputs in order, None where one is absent, and its attributes."""
     bound = op.interface.bind(sample.args, sample.kwargs)
     flat = op.interface.flat_inputs(bound)
@@ -79,12 +81,16 @@ def _one_node_model(op: Operator, sample: Sample, opset: int) -> ir.Model:
         value.shape = shape
         graph_outputs.append(value)
     imports = {"": opset, op.domain: op.version}
-    model = ir.Model(ir.Graph(graph_inputs, graph_outputs, nodes=nodes, opset_imports=imports, name="one"), ir_version=10)
+    model = ir.Model(
+        ir.Graph(graph_inputs, graph_outputs, nodes=nodes, opset_imports=imports, name="one"), ir_version=10
+    )
     functions.attach(model, {(op.domain, op.op_type): op})
     return model
 
 
-def _run_body(op: Operator, sample: Sample, *, opset: int = 18, optimised: bool = False) -> list[torch.Tensor]:
+def _run_body(
+    op: Operator, sample: Sample, *, opset: int = 18, optimised: bool = False
+) -> list[torch.Tensor]:
     model = ir.to_proto(_one_node_model(op, sample, opset))
     onnx.checker.check_model(model)
     options = onnxruntime.SessionOptions()
@@ -92,7 +98,9 @@ def _run_body(op: Operator, sample: Sample, *, opset: int = 18, optimised: bool 
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     inputs, _ = _named_inputs(op, sample)
     feeds = {}
     for name, tensor in filter(None, inputs):
@@ -105,7 +113,9 @@ def _in_float64(sample: Sample) -> Sample:
     def convert(v: Any) -> Any:
         return v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v
 
-    return Sample(tuple(map(convert, sample.args)), {n: convert(v) for n, v in sample.kwargs.items()}, sample.smooth)
+    return Sample(
+        tuple(map(convert, sample.args)), {n: convert(v) for n, v in sample.kwargs.items()}, sample.smooth
+    )
 
 
 def _call(op: Operator, sample: Sample) -> list[torch.Tensor]:
@@ -131,7 +141,9 @@ def _assert_within(
     wrong_inf |= top & ~((actual.abs() >= info.max * (1 - 8 * info.eps)) & (actual.sign() == expected.sign()))
     finite = torch.isfinite(actual) & torch.isfinite(expected) & ~top
     unit = torch.clamp(scale.double().abs() * info.eps, min=info.smallest_normal * info.eps)
-    errors = torch.where(finite, (actual - expected).abs() / unit.expand(expected.shape), torch.zeros_like(expected))
+    errors = torch.where(
+        finite, (actual - expected).abs() / unit.expand(expected.shape), torch.zeros_like(expected)
+    )
     bad = (wrong_nan & ~top) | (wrong_inf & ~torch.isnan(expected)) | ~(errors <= ulps)
     if bad.any():
         places = bad.nonzero().tolist()[:5]

@@ -7,6 +7,7 @@ rounding errors live. On x86 `np.longdouble` has 64 bits of mantissa, elsewhere 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,11 @@ def find(name: str) -> Any:
 
 
 # --- the formulas: arguments as long doubles -> (expected, scale) of every output -----------------------------
+
+
+def attribute(value: float, dtype: str) -> Any:
+    """A float attribute as the operator sees it: a float32, but in float64 as it was given."""
+    return np.longdouble(value if dtype == "float64" else np.float32(value))
 
 
 def logistic(x: Array) -> Array:
@@ -70,7 +76,9 @@ def swish(dtype: str, x: Array, beta: Array, axis: int = 1) -> list[tuple[Array,
     b = beta.reshape(()) if beta.size == 1 else along(beta, x, axis if x.ndim > 1 else 0)
     # x times 0, not x divided by inf: −inf gives NaN.
     y = x * logistic(b * x)
-    return [(y, y * (1 + np.abs(b * x)))]
+    # The logistic function may underflow before x is multiplied in.
+    lost = torch.finfo(getattr(torch, dtype if dtype == "float64" else "float32")).smallest_normal
+    return [(y, np.abs(y) * (1 + np.abs(b * x)) + np.abs(x) * lost)]
 
 
 def add_relu(dtype: str, x: Array, y: Array) -> list[tuple[Array, Array]]:
@@ -85,7 +93,7 @@ def phi(z: Array) -> Array:
 ACTIVATIONS: Mapping[str, Callable[[Array, float], Array]] = {
     "none": lambda z, slope: z,
     "relu": lambda z, slope: np.maximum(z, 0),
-    "leaky_relu": lambda z, slope: np.where(z > 0, z, z * np.float32(slope)),
+    "leaky_relu": lambda z, slope: np.where(z > 0, z, z * slope),
     "sigmoid": lambda z, slope: logistic(z),
     "tanh": lambda z, slope: np.tanh(z),
     "silu": lambda z, slope: z * logistic(z),
@@ -102,31 +110,44 @@ def scale_bias_act(
     size = np.abs(z)
     if bias is not None:
         z, size = z + along(bias, x, axis), size + np.abs(along(bias, x, axis))
-    if activation in ("sigmoid", "tanh"):
-        size = np.minimum(size, 1)
-    return [(ACTIVATIONS[activation](z, slope), size * max(1.0, abs(slope)))]
+    y = ACTIVATIONS[activation](z, attribute(slope, dtype))
+    size = (
+        np.minimum(size, 1) + np.abs(y) if activation in ("sigmoid", "tanh") else size * max(1.0, abs(slope))
+    )
+    # ONNX Runtime's float32 tanh multiplies subnormals by numbers below 1 before it divides them.
+    return [(y, size + 64 * torch.finfo(getattr(torch, dtype)).smallest_normal)]
 
 
 def layer_norm(
     dtype: str, x: Array, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
 ) -> list[tuple[Array, Array]]:
-    eps = np.longdouble(eps if dtype == "float64" else np.float32(eps))
     d = x - x.mean(-1, keepdims=True)
-    r = 1 / np.sqrt((d * d).mean(-1, keepdims=True) + eps)
+    r = 1 / np.sqrt((d * d).mean(-1, keepdims=True) + attribute(eps, dtype))
     w, b = np.ones(1) if weight is None else weight, np.zeros(1) if bias is None else bias
     # The rounding of the mean is relative to the numbers, not to their deviations.
     size = np.abs(x).max(-1, keepdims=True, initial=0) * r * np.abs(w) + np.abs(b)
     return [(d * r * w + b, size)]
 
 
-def rms_norm(dtype: str, x: Array, weight: Array | None = None, eps: float = 1e-6) -> list[tuple[Array, Array]]:
-    eps = np.longdouble(eps if dtype == "float64" else np.float32(eps))
-    y = x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * (1 if weight is None else weight)
+def rms_norm(
+    dtype: str, x: Array, weight: Array | None = None, eps: float = 1e-6
+) -> list[tuple[Array, Array]]:
+    y = (
+        x
+        / np.sqrt((x * x).mean(-1, keepdims=True) + attribute(eps, dtype))
+        * (1 if weight is None else weight)
+    )
     return [(y, y)]
 
 
 def rounded(x: Array, dtype: str) -> Array:
-    return torch.from_numpy(x.astype(np.float64)).to(getattr(torch, dtype)).double().numpy().astype(np.longdouble)
+    return (
+        torch.from_numpy(x.astype(np.float64))
+        .to(getattr(torch, dtype))
+        .double()
+        .numpy()
+        .astype(np.longdouble)
+    )
 
 
 def add_rms_norm(
@@ -152,7 +173,7 @@ def attention(
     full = (batch, heads, length, k.shape[2])
     biases = None if bias is None else np.broadcast_to(bias, full)
     allowed = np.broadcast_to(True if mask is None else mask, full)
-    factor = 1 / np.sqrt(np.longdouble(width)) if scale is None else np.float32(scale)
+    factor = 1 / np.sqrt(np.longdouble(width)) if scale is None else attribute(scale, dtype)
     for b, h, s in np.ndindex(batch, heads, length):
         group = h // (heads // k.shape[1])
         seen = [t for t in range(k.shape[2]) if allowed[b, h, s, t] and (t <= s or not is_causal)]
@@ -192,7 +213,7 @@ FORMULAS = {
     "layer_norm": Formula(layer_norm, 4, 4),
     "rms_norm": Formula(rms_norm, 4, 4),
     "add_rms_norm": Formula(add_rms_norm, 4, 4),
-    "mean_pool": Formula(mean_pool, 2, 2),
+    "mean_pool": Formula(mean_pool, 4, 4),
     "attention": Formula(attention, 3, 3),
 }
 EVERY = pytest.mark.parametrize("name", FORMULAS)
@@ -206,11 +227,13 @@ def expected(name: str, sample: Sample, dtype: str) -> list[tuple[torch.Tensor, 
         return v.numpy() if v.dtype == torch.bool else v.double().numpy().astype(np.longdouble)
 
     args = [convert(a) for a in sample.args]
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the mean of nothing
         found = FORMULAS[name].function(dtype, *args, **{n: convert(v) for n, v in sample.kwargs.items()})
 
     def to_torch(a: Array) -> torch.Tensor:
-        return torch.from_numpy(np.asarray(a, np.float64))
+        with np.errstate(over="ignore"):
+            return torch.from_numpy(np.asarray(a, np.float64))
 
     return [(to_torch(y), to_torch(np.nan_to_num(np.abs(size), nan=0, posinf=0))) for y, size in found]
 
@@ -248,9 +271,7 @@ def test_the_body_is_the_formula_in_onnx_runtime(
 
 @EVERY
 @pytest.mark.parametrize("opset", [20, 23])
-def test_the_body_builds_for_later_opsets(
-    name: str, opset: int, run_body: Any, assert_within: Any
-) -> None:
+def test_the_body_builds_for_later_opsets(name: str, opset: int, run_body: Any, assert_within: Any) -> None:
     for sample in find(name).make_samples("float32")[:3]:
         results = run_body(find(name), sample, opset=opset)
         for got, (value, size) in zip(results, expected(name, sample, "float32"), strict=True):
@@ -261,9 +282,13 @@ def test_the_body_builds_for_later_opsets(
 @IN_EVERY_DTYPE
 def test_the_fake_kernel_says_what_the_reference_returns(name: str, dtype: str, call: Any) -> None:
     op = find(name)
+    mode = FakeTensorMode()
+
+    def enter(v: Any) -> Any:
+        return mode.from_tensor(v) if isinstance(v, torch.Tensor) else v
+
     for sample in op.make_samples(dtype):
-        with FakeTensorMode() as mode:
-            enter = lambda v: mode.from_tensor(v) if isinstance(v, torch.Tensor) else v  # noqa: E731, B023
+        with mode:
             fake = Sample(tuple(map(enter, sample.args)), {n: enter(v) for n, v in sample.kwargs.items()})
             promised = call(op, fake)
         for real, claimed in zip(call(op, sample), promised, strict=True):
@@ -321,7 +346,7 @@ def test_gradients_in_narrow_dtypes_are_the_float64_ones_rounded(
             continue
         leaves, arguments = differentiable(sample)
         exact, exact_arguments = differentiable(in_float64(sample))
-        if not leaves[0].numel():
+        if not sum(t.numel() for t in leaves):
             continue
         args, kwargs = arguments(*leaves)
         outputs = op(*args, **kwargs)
@@ -334,8 +359,10 @@ def test_gradients_in_narrow_dtypes_are_the_float64_ones_rounded(
         right = torch.autograd.grad(wide_outputs, exact, [g.double() for g in grads])
         for leaf, g, r in zip(leaves, got, right, strict=True):
             assert (g.dtype, g.shape) == (leaf.dtype, leaf.shape)
-            # A few roundings of the largest gradient; add_rms_norm also rounds the sum it differentiates at.
-            assert_within(g, r, r.abs().max().expand_as(r), 40 if dtype == "float32" else 4, f"sample {k}")
+            # Of the largest number in sight: some gradients are small differences of such. layer_norm has a
+            # sample whose mean is 200 times its deviation; add_rms_norm rounds the sum it differentiates at.
+            top = max([float(t.abs().max()) for t in (r, *grads) if t.numel()], default=0.0)
+            assert_within(g, r, torch.full_like(r, top), 100 if dtype == "float32" else 4, f"sample {k}")
 
 
 @EVERY
@@ -345,7 +372,8 @@ def test_torch_finds_no_fault(name: str) -> None:
     for sample in op.make_samples("float32"):
         # One sample per signature: opcheck compiles each.
         signature = str([getattr(a, "ndim", a) for a in (*sample.args, *sample.kwargs.items())])
-        if signature in seen or len(seen) == 4:
+        finite = all(bool(t.isfinite().all()) for t in sample.tensors() if t.is_floating_point())
+        if signature in seen or len(seen) == 4 or not finite:
             continue
         seen.add(signature)
         leaves, arguments = differentiable(sample)
@@ -393,7 +421,9 @@ SHAPES: list[tuple[str, list[list[Any] | None], dict[str, Any], list[list[Any]]]
 ]
 
 
-def infer(name: str, inputs: list[list[Any] | None], attributes: Mapping[str, Any], dtype: str = "float16") -> Any:
+def infer(
+    name: str, inputs: list[list[Any] | None], attributes: Mapping[str, Any], dtype: str = "float16"
+) -> Any:
     op = find(name)
     schema.register(op)
     names = ["" if s is None else f"x{k}" for k, s in enumerate(inputs)]
@@ -432,7 +462,12 @@ REFUSED: list[tuple[str, list[list[int]], dict[str, Any], str]] = [
     ("swish", [[2, 3], [3, 1]], {}, "one number .* or one for each channel"),
     ("swish", [[2, 3], [3]], {"axis": 2}, "axis = 2, but x has 2 dimensions"),
     ("add_relu", [[2, 3], [2]], {}, "(?i)broadcast"),
-    ("scale_bias_act", [[2, 3], [3]], {"activation": "gelu_new"}, "'gelu_new' is not known; known are none, relu"),
+    (
+        "scale_bias_act",
+        [[2, 3], [3]],
+        {"activation": "gelu_new"},
+        "'gelu_new' is not known; known are none, relu",
+    ),
     ("scale_bias_act", [[2, 3], [2]], {}, "scale holds 2 numbers; x has 3 channels"),
     ("scale_bias_act", [[2, 3], [3], [1]], {}, "bias holds 1 numbers; x has 3 channels"),
     ("layer_norm", [[2, 3], [2]], {}, "weight holds 2 numbers; the last dimension of x has 3"),
@@ -465,6 +500,45 @@ def test_wrong_arguments_are_refused_with_the_reason(
     else:
         with pytest.raises((ValueError, RuntimeError), match=message):
             find(name)(*[torch.zeros(s) for s in shapes], **attributes)
+
+
+EXPORTED: list[tuple[str, list[torch.Tensor], list[dict[int, str]], dict[str, Any]]] = [
+    ("relu", [torch.ones(4, 6)], [{0: "n", 1: "m"}], {}),
+    ("sigmoid", [torch.ones(4, 6)], [{0: "n", 1: "m"}], {}),
+    ("softmax", [torch.ones(4, 6)], [{0: "n", 1: "m"}], {"dim": -1}),
+    ("cube_root", [torch.ones(4, 6)], [{0: "n", 1: "m"}], {}),
+    ("swish", [torch.ones(4, 6, 7), torch.ones(6)], [{0: "n", 2: "m"}, {}], {}),
+    ("add_relu", [torch.ones(4, 6), torch.ones(4, 6)], [{0: "n", 1: "m"}] * 2, {}),
+    ("scale_bias_act", [torch.ones(4, 6, 7), torch.ones(6), torch.ones(6)], [{0: "n", 2: "m"}, {}, {}], {}),
+    ("layer_norm", [torch.ones(4, 6, 7), torch.ones(7), torch.ones(7)], [{0: "n", 1: "m"}, {}, {}], {}),
+    ("rms_norm", [torch.ones(4, 6, 7), torch.ones(7)], [{0: "n", 1: "m"}, {}], {}),
+    ("add_rms_norm", [torch.ones(4, 6, 7)] * 2 + [torch.ones(7)], [{0: "n", 1: "m"}] * 2 + [{}], {}),
+    ("mean_pool", [torch.ones(4, 6, 7, 8)], [{0: "n", 2: "h", 3: "w"}], {}),
+    (
+        "attention",
+        [torch.ones(4, 2, 6, 7), *[torch.ones(4, 1, 5, 7)] * 2, torch.ones(4, 1, 6, 5)],
+        [{0: "n", 2: "s"}, *[{0: "n", 2: "t"}] * 2, {0: "n", 2: "s", 3: "t"}],
+        {"is_causal": True},
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "inputs", "dims", "attributes"), EXPORTED, ids=[e[0] for e in EXPORTED])
+def test_torch_export_keeps_dynamic_dims(
+    name: str, inputs: list[torch.Tensor], dims: list[dict[int, Any]], attributes: dict[str, Any]
+) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, inputs: list[torch.Tensor]) -> Any:
+            return find(name)(*inputs, **attributes)
+
+    assert {e[0] for e in EXPORTED} == set(FORMULAS)
+    # A dim that the fake kernel fixes is an error here: the names ask for it to stay free.
+    shared = {v: torch.export.Dim(v, min=2, max=64) for d in dims for v in d.values()}
+    dynamic = [{k: shared[v] for k, v in d.items()} for d in dims]
+    program = torch.export.export(Model(), (inputs,), dynamic_shapes=(dynamic,))
+    calls = [n for n in program.graph.nodes if n.target is find(name).overload]
+    assert len(calls) == 1
+    assert all(str(r) in ("VR[2, 64]", "VR[0, 64]") for r in program.range_constraints.values())
 
 
 def test_onnx_refuses_what_the_fake_kernel_refuses() -> None:

@@ -87,7 +87,7 @@ def names(text: str) -> list[str]:
     found: list[str] = []
     try:
         _walk(_parse(text), lambda n: found.append(n) or 1, lambda *_: 1)  # type: ignore[func-returns-value]
-    except _NotADim:
+    except (_NotADim, RecursionError):
         return [text]
     return list(dict.fromkeys(found))
 
@@ -106,10 +106,12 @@ def evaluate(text: str, values: Mapping[str, Any]) -> Any:
         "max": torch.sym_max,
         "min": torch.sym_min,
     }
+    if text in values:
+        return values[text]
     try:
         return _walk(_parse(text), values.__getitem__, lambda name, args: operations[name](*args))
-    except _NotADim:
-        return values[text]
+    except (_NotADim, RecursionError):
+        raise KeyError(text) from None
     except ZeroDivisionError:
         raise ValueError(f"the dim `{text}` divides by zero") from None
 
@@ -201,9 +203,8 @@ def to_text(expression: sympy.Expr) -> str:
         numerator, denominator = expression.args
         return f"floor({group(numerator)}/{group(denominator)})"
     rounding = _ROUNDINGS.get(kind)
-    inner = expression.args[0] if expression.args else None
-    if rounding and type(inner).__name__ == "IntTrueDiv":
-        numerator, denominator = inner.args
+    if rounding and type(expression.args[0]).__name__ == "IntTrueDiv":
+        numerator, denominator = expression.args[0].args
         toward_zero = kind == "TruncToInt"  # is floor, for sizes that are not negative
         if not toward_zero or (numerator.is_nonnegative and denominator.is_positive):
             return f"{rounding}({group(numerator)}/{group(denominator)})"

@@ -127,7 +127,7 @@ class Operator:
     def sample_calls(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """Shapes by input name and encoded attributes, for every sample."""
         if self._sample_calls is None:
-            first = next(iter(self.types.variables.values()))
+            first = self.types.drawn
             calls = []
             for sample in self.make_samples("float32" if "float32" in first else first[0]):
                 bound = self.interface.bind(sample.args, sample.kwargs)

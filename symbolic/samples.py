@@ -92,6 +92,11 @@ class Draw:
         """The numbers on which kernels differ: signed zeros, subnormals, limits, infinities, NaN."""
         import torch
 
+        if self.dtype == torch.bool:
+            return self.values(0, 1)
+        if not self.dtype.is_floating_point:
+            limits = torch.iinfo(self.dtype)
+            return torch.tensor([0, 1, 2, limits.min, limits.max, limits.max - 1], dtype=self.dtype)
         info = torch.finfo(self.dtype)
         return self.values(
             0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 88.0, -88.0, 104.0, -104.0, info.tiny, -info.tiny,

@@ -29,6 +29,12 @@ class TypeRules:
     variables: Mapping[str, tuple[str, ...]]
     of_input: Mapping[str, str]
 
+    @property
+    def drawn(self) -> tuple[str, ...]:
+        """The dtypes in which samples are drawn: those of the first type variable that has a float."""
+        every = list(self.variables.values())
+        return next((t for t in every if any(d in dtypes.FLOATS for d in t)), every[0])
+
     def accepts(self, name: str, dtype: str) -> bool:
         return dtype in self.variables[self.of_input[name]]
 

@@ -8,6 +8,7 @@ of the whole program for decompositions (see `decomposition.without_retrace`).
 from __future__ import annotations
 
 import gc
+import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ExportError
 from .logs import quiet
+from .user_code import is_library
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from torch._ops import OpOverload
 
 __all__ = ["DEFAULT_OPSET", "OPSETS", "translate", "unmapped", "user_frame"]
+
+_log = logging.getLogger(__name__)
 
 OPSETS = range(18, 26)
 """Standard opsets that torch's translations (written for 18) convert to exactly."""
@@ -33,8 +37,6 @@ DEFAULT_OPSET = 20
 # Loggers that report what no user of ours can act on: torchvision is not installed, a version is converted.
 _CHATTY = ("torch.onnx._internal.exporter._registration", "onnxscript.version_converter")
 
-# Frames below these are not the user's model.
-_LIBRARY = re.compile(r"[/\\](site-packages|dist-packages)[/\\]torch[/\\]|[/\\]torch[/\\]nn[/\\]modules[/\\]")
 _FRAME = re.compile(
     r'File "(?P<file>.+?)", line (?P<line>\d+), in (?P<scope>[^\n]+)(?:\n[ \t]+(?P<code>[^\n]+))?'
 )
@@ -65,7 +67,11 @@ def translate(
             f"opset {opset} cannot be exported: torch {torch.__version__} translates to opsets "
             f"{OPSETS[0]} to {OPSETS[-1]}. Choose one of these, or leave the opset out."
         )
-    prepared = without_retrace(program, opset) or program
+    try:
+        prepared = without_retrace(program, opset) or program
+    except Exception as error:  # a shortcut must not cost an export: torch's route may still do
+        _log.debug("decomposing node by node failed", exc_info=error)
+        prepared = program
     try:
         with quiet(*_CHATTY), _collector_paused():
             exported = torch.onnx.export(
@@ -116,7 +122,7 @@ def unmapped(
 def user_frame(node: torch.fx.Node) -> str | None:
     """The line of the user's model that made `node`: `net.py:12 in forward: y = my_op(x)`."""
     trace = node.meta.get("stack_trace") or ""
-    frames = [frame for frame in _FRAME.finditer(trace) if not _LIBRARY.search(frame["file"])]
+    frames = [frame for frame in _FRAME.finditer(trace) if not is_library(frame["file"])]
     if not frames:
         return None
     last = frames[-1]

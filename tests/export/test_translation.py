@@ -206,6 +206,26 @@ def test_outputs_that_are_inputs_or_the_same_tensor() -> None:
     )
 
 
+def test_symbolic_nodes_need_no_retrace() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = torch.onnx.ops.symbolic("acme::Op", (x,), {"n": 3}, dtype=x.dtype, shape=x.shape, version=2)
+        return torch.nn.functional.relu(y)
+
+    program = exported(function, (t(2, 3),), rows=True)
+    assert without_retrace(program, DEFAULT_OPSET) is not None
+    model = translate(program, opset=None)
+    assert [(n.domain, n.op_type) for n in model.graph] == [("acme", "Op"), ("", "Relu")]
+    assert model.opset_imports["acme"] == 2
+
+
+def test_a_failing_shortcut_costs_no_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise AttributeError("gone in this torch")
+
+    monkeypatch.setattr(decomposition, "without_retrace", fails)
+    assert_like_torch(translate(exported(torch.relu, (t(2),)), opset=None), torch.relu, (t(2),))
+
+
 def test_names_of_dynamic_dims_are_kept() -> None:
     program = exported(lambda x: x.flatten(1) * 2, (t(2, 3, 4),), rows=True)
     model = translate(program, opset=None, dynamic_shapes=(({0: "batch"},),))

@@ -57,7 +57,7 @@ def _(op: functions.BodyBuilder, x: functions.Tensor) -> Any:
     # 0, -0 and ±inf are their own cube roots, and just those numbers equal their double: the largest finite
     # ones overflow, and x + x of a NaN equals nothing. They enter as a factor, where the others have ±1,
     # because ONNX Runtime's Where turns -0 into 0.
-    own, one = op.Equal(op.Add(z, z), z), op.tensor(1, z.dtype)
+    own, one = op.Equal(op.Add(z, z), z), op.tensor(1, z.dtype or "float32")
     return op.cast(op.Mul(op.Where(own, one, y), op.Div(z, op.Where(own, one, a))), x.dtype)
 
 

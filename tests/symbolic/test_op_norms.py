@@ -68,12 +68,13 @@ def test_the_largest_float16_does_not_overflow(dtype: torch.dtype, where: str, r
 
 
 @WHERE
-def test_a_mean_far_from_zero_keeps_the_variance(where: str, run_body: Any) -> None:
-    # E[x²] − E[x]² in float32 has no correct digit left here: 1e8 ± 8 against a variance of 1.
+def test_a_mean_far_from_zero_costs_no_accuracy(where: str, run_body: Any) -> None:
+    # E[x²] − E[x]² in float32 has no correct digit left here: 1e8 ± 8 against a variance of 1. And the mean
+    # itself, rounded to float32, is up to 5e-4 off.
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(4, 256, generator=generator) + 1e4
     expected = F.layer_norm(x.double(), (256,))
-    assert (run(layer_norm, where, run_body, x) - expected).abs().max() < 5e-3
+    assert (run(layer_norm, where, run_body, x) - expected).abs().max() < 2e-6
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -26,6 +26,7 @@ from .interface import decode_attribute
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from .interface import Attribute
     from .operator import Operator
 
 __all__ = ["BodyBuilder", "Tensor", "attach"]
@@ -35,6 +36,7 @@ class _Named:
     """A Python value that remembers which attribute of the node it is."""
 
     attribute_name: str
+    attribute_type: str
 
 
 class _Float(float, _Named):
@@ -53,13 +55,14 @@ class _List(list[Any], _Named):
     pass
 
 
-def _named(name: str, value: Any) -> Any:
-    for plain, kind in ((bool, _Int), (int, _Int), (float, _Float), (str, _Str), (list, _List)):
+def _named(attribute: Attribute, value: Any) -> Any:
+    kinds: tuple[tuple[type, Any], ...] = ((int, _Int), (float, _Float), (str, _Str), (list, _List))
+    for plain, kind in kinds:
         if isinstance(value, plain):
             made = kind(value)
-            made.attribute_name = name
+            made.attribute_name, made.attribute_type = attribute.name, attribute.onnx_type
             return made
-    return value  # None, a dtype
+    return value  # None
 
 
 class Tensor:
@@ -128,7 +131,9 @@ class BodyBuilder:
         converted = {}
         for name, value in attributes.items():
             if isinstance(value, _Named):
-                converted[name] = ir.RefAttr(name, value.attribute_name, _attribute_type(value))
+                converted[name] = ir.RefAttr(
+                    name, value.attribute_name, ir.AttributeType[value.attribute_type]
+                )
             elif value is not None:
                 converted[name] = ir.convenience.convert_attribute(name, value)
         tensors = self._node(
@@ -222,18 +227,6 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, (list, tuple)) else value
 
 
-def _attribute_type(value: _Named) -> ir.AttributeType:
-    import onnx_ir as ir
-
-    if isinstance(value, list):
-        element = value[0] if value else 0
-        plural = {int: "INTS", bool: "INTS", float: "FLOATS", str: "STRINGS"}
-        return ir.AttributeType[plural[type(element)]]
-    return ir.AttributeType[
-        "FLOAT" if isinstance(value, float) else "INT" if isinstance(value, int) else "STRING"
-    ]
-
-
 def attach(model: ir.Model, operators: Mapping[tuple[str, str], Operator]) -> None:
     """Give every custom node of the model that has a body its function; equal bodies are shared.
 
@@ -282,7 +275,7 @@ def build(op: Operator, node: ir.Node, opset: int) -> ir.Function:
     for a in op.interface.attributes:
         value = attributes.get(a.name)
         arguments[a.name] = (
-            _named(a.name, list(value) if isinstance(value, tuple) else value)
+            _named(a, list(value) if isinstance(value, tuple) else value)
             if a.kind != "ScalarType"
             else decode_attribute(a, value)
         )

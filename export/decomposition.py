@@ -141,9 +141,21 @@ def _expand(node: torch.fx.Node, op: Callable[..., Any], opset: int, replace: Re
         raise _NeedsRetrace from error
     if assumptions(mode) != before:
         raise _NeedsRetrace  # tracing it alone assumed more about the sizes than the program does
+    for inner in list(traced.graph.nodes):
+        _replace_write(inner)
     traced.graph.eliminate_dead_code()
     results = _inline(traced.graph, node, [flat[index] for index in holes], opset)
     _substitute(node, results, replace)
+
+
+def _replace_write(node: torch.fx.Node) -> None:
+    op = overload(node)
+    if op is not None and op._schema.is_mutable:
+        functional = functional_form(node)
+        if functional is None:
+            raise _NeedsRetrace
+        node.replace_all_uses_with(functional)
+        node.graph.erase_node(node)
 
 
 def _is_inference_batch_norm(node: torch.fx.Node) -> bool:

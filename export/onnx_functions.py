@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ASSERTIONS",
     "decompositions",
+    "has_complex_function",
     "has_function",
     "is_composite",
     "is_decomposable",
@@ -59,6 +60,12 @@ def has_function(target: Any, opset: int) -> bool:
     return key in _registered(opset)
 
 
+def has_complex_function(target: Any, opset: int) -> bool:
+    """Whether torch has an ONNX function for `target` on complex values, carried as pairs of real ones."""
+    metas = _registry(opset).functions.get(op_name(target), ())
+    return any(meta.is_complex for meta in metas)
+
+
 def is_kept(op: OpOverload[..., Any], opset: int) -> bool:
     """Whether torch's own decomposition step leaves `op` as it is, and an ONNX function exists."""
     from torch._export.utils import _is_preservable_cia_op
@@ -84,11 +91,21 @@ def is_decomposable(op: OpOverload[..., Any], opset: int) -> bool:
 
 @lru_cache(maxsize=4)
 def decompositions(opset: int) -> dict[Any, Any]:
-    """The table that torch's exporter passes to `run_decompositions`."""
+    """The table that torch's exporter passes to `run_decompositions`, but for operators that write.
+
+    Those end in a copy; `mutation` does better where it can.
+    """
     from torch.onnx._internal.exporter import _decomp
 
     implemented = set(_decomp.get_onnx_implemented_overloads(_registry(opset)))
-    return dict(_decomp.create_onnx_friendly_decomposition_table(implemented))
+    table = _decomp.create_onnx_friendly_decomposition_table(implemented)
+    return {op: function for op, function in table.items() if not _writes(op)}
+
+
+def _writes(op: Any) -> bool:
+    import torch
+
+    return isinstance(op, torch._ops.OpOverload) and bool(op._schema.is_mutable)
 
 
 @lru_cache(maxsize=4)

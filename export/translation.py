@@ -103,7 +103,15 @@ def unmapped(
     """
     import torch
 
-    from .onnx_functions import ASSERTIONS, has_function, is_decomposable, op_name, overload
+    from .fake_values import is_complex
+    from .onnx_functions import (
+        ASSERTIONS,
+        has_complex_function,
+        has_function,
+        is_decomposable,
+        op_name,
+        overload,
+    )
 
     found: dict[OpOverload[..., Any], torch.fx.Node] = {}
     for module in program.graph_module.modules():
@@ -113,7 +121,8 @@ def unmapped(
             op = overload(node)
             if op is None or op in found or known(op):
                 continue
-            translated = op_name(op) in ASSERTIONS or has_function(op, DEFAULT_OPSET)
+            functionalised = op.namespace == "aten" and op._schema.is_mutable  # by torch's decomposition
+            translated = functionalised or op_name(op) in ASSERTIONS or has_function(op, DEFAULT_OPSET)
             if not translated and not is_decomposable(op, DEFAULT_OPSET) and op.namespace != "onnx":
                 found[op] = node
     return list(found.items())

@@ -118,6 +118,7 @@ PLAIN: dict[str, tuple[Any, ...]] = {
         lambda q, mask: F.scaled_dot_product_attention(q, q, q, attn_mask=mask),
         (t(2, 2, 5, 4), torch.ones(2, 1, 5, 5).tril() > 0),
     ),
+    "rms norm, which writes to a temporary": (lambda n, x: n(x), (t(2, 4),), nn.RMSNorm(4)),
     "lstm": (lambda m, x: m(x)[0], (t(2, 5, 4),), nn.LSTM(4, 6, batch_first=True)),
     "embedding": (lambda e, d, n: d(e(n)), (i(2, 5),), nn.Embedding(9, 4), nn.Dropout(0.5)),
     "einsum": (lambda x, y: torch.einsum("bij,bjk->bik", x, y), (t(2, 3, 4), t(2, 4, 5))),
@@ -295,6 +296,9 @@ def test_known_operators_are_not_unmapped() -> None:
 def test_operators_of_torch_are_mapped() -> None:
     function = lambda n, x: F.adaptive_avg_pool2d(n(x), 1).flatten(1).to(torch.float16)  # noqa: E731
     assert unmapped(exported(function, (t(2, 3, 4, 4),), nn.BatchNorm2d(3)), lambda op: False) == []
+    for name in RETRACED:
+        function, args, *modules = RETRACED[name]
+        assert unmapped(exported(function, args, *modules), lambda op: False) == [], name
 
 
 def test_unmapped_operators_in_branches_are_found() -> None:

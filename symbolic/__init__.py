@@ -8,21 +8,20 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+# At once, unlike the rest: a submodule of the same name, imported later, would put itself in the function's
+# place. These load neither torch nor onnx.
+from .adopt import adopt
+from .operator import Operator, operator
+
 _EXPORTS = {
     "Draw": ".samples",
-    "Operator": ".operator",
     "Sample": ".samples",
-    "adopt": ".adopt",
-    "operator": ".operator",
     "symbolic_function": ".torchscript",
 }
 
 __all__ = ["Draw", "Operator", "Sample", "adopt", "operator", "symbolic_function"]
 
 if TYPE_CHECKING:
-    from .adopt import adopt as adopt
-    from .operator import Operator as Operator
-    from .operator import operator as operator
     from .samples import Draw as Draw
     from .samples import Sample as Sample
     from .torchscript import symbolic_function as symbolic_function
@@ -32,5 +31,5 @@ def __getattr__(name: str) -> Any:
     if name not in _EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_EXPORTS[name], __name__), name)
-    globals()[name] = value  # the submodule `operator` has the same name as the decorator: the decorator wins
+    globals()[name] = value
     return value

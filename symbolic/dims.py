@@ -192,7 +192,7 @@ def to_text(expression: sympy.Expr) -> str:
         return sign + "*".join(parts)
     if expression.is_Pow:
         base, power = expression.args
-        if not power.is_Integer or not 1 < power <= _LARGEST_POWER:
+        if not power.is_Integer or not 1 < power <= _LARGEST_POWER or base.has(sympy.Pow):
             raise _NotADim(str(expression))
         return f"{group(base)}**{power}"
     if kind in ("Max", "Min"):

@@ -284,8 +284,8 @@ def _read_returns(
         else:
             faults.append(f"output `{name}: {text}`: a node has only tensors as outputs; return a 0-d tensor")
     outputs += [Output(f"{i.name}_out", mutates=i.name) for i in mutated]
-    if not outputs:
-        faults.append("it returns nothing and writes into no argument (declare `mutates_args` if it does)")
+    if not outputs and not returns:
+        faults.append("it returns nothing and writes into no argument (declare `mutates=` if it does)")
     return tuple(outputs)
 
 

@@ -235,7 +235,7 @@ def operator(
         onnx_name = onnx or f"{namespace}::{_camel_case(short)}"
         _read_onnx_name(name, onnx_name)  # refuse before torch registers anything
         source = inspect.getsourcefile(function) or ""
-        registry.refuse_twice(name, onnx_name, source)
+        registry.refuse_twice(name, onnx_name, source, function.__name__)
         custom_op = torch.library.custom_op(name, function, mutates_args=mutated, schema=text)
         op = Operator(
             name,

@@ -31,16 +31,24 @@ def remove(op: Operator) -> None:
     _by_name.pop(op.name, None)
 
 
-def refuse_twice(name: str, onnx_name: str, source: str) -> None:
-    """Raise where another file declared this torch or ONNX name already."""
+def refuse_twice(name: str, onnx_name: str, source: str, function: str = "") -> None:
+    """Raise where another file, or another function of the same file, declared this torch or ONNX name."""
     for other in _by_name.values():
-        if (other.name == name or other.onnx_name == onnx_name) and (
-            other.name != name or other.source != source
-        ):
+        if other.name != name and other.onnx_name != onnx_name:
+            continue
+        known = getattr(other.reference, "__name__", "")
+        renamed = bool(function and known and function != known)
+        if other.name != name or renamed or not _same_place(source, other.source):
+            place = f", in {Path(other.source).name}" if other.source else ""
             raise DeclarationError(
-                f"{name} = {onnx_name} is declared already, as {other.name} = {other.onnx_name}, "
-                f"in {Path(other.source).name}"
+                f"{name} = {onnx_name} is declared already, as {other.name} = {other.onnx_name}{place}: "
+                "give one of them another name"
             )
+
+
+def _same_place(source: str, other: str) -> bool:
+    """The same file, or twice no file: a notebook's cells have a new pseudo-file each time they are run."""
+    return source == other or not (Path(source).is_file() or Path(other).is_file())
 
 
 def all_operators() -> list[Operator]:

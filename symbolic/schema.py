@@ -25,7 +25,7 @@ def register(op: Operator) -> None:
     import onnx.defs
 
     if onnx.defs.has(op.op_type, op.domain):
-        known = onnx.defs.get_schema(op.op_type, op.version, op.domain)
+        known = onnx.defs.get_schema(op.op_type, domain=op.domain)  # the latest: one is registered at a time
         onnx.defs.deregister_schema(op.op_type, known.since_version, op.domain)
     onnx.defs.register_schema(onnx_schema(op))
 

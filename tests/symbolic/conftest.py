@@ -28,6 +28,19 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(autouse=True)
+def _forget_declarations() -> Iterator[None]:
+    """What a test declares is not there for the next one; torch alone remembers its names."""
+    before = {op.name for op in registry.all_operators()}
+    yield
+    for op in registry.all_operators():
+        if op.name not in before:
+            registry.remove(op)
+            if onnx.defs.has(op.op_type, op.domain):
+                known = onnx.defs.get_schema(op.op_type, domain=op.domain)
+                onnx.defs.deregister_schema(op.op_type, known.since_version, op.domain)
+
+
 def _named_inputs(
     op: Operator, sample: Sample
 ) -> tuple[list[tuple[str, torch.Tensor] | None], dict[str, Any]]:

@@ -122,8 +122,15 @@ def unmapped(
             if op is None or op in found or known(op):
                 continue
             functionalised = op.namespace == "aten" and op._schema.is_mutable  # by torch's decomposition
-            translated = functionalised or op_name(op) in ASSERTIONS or has_function(op, DEFAULT_OPSET)
-            if not translated and not is_decomposable(op, DEFAULT_OPSET) and op.namespace != "onnx":
+            if op.namespace == "onnx" or op_name(op) in ASSERTIONS or functionalised:
+                continue
+            real = has_function(op, DEFAULT_OPSET)
+            if any(is_complex(argument.meta.get("val")) for argument in node.all_input_nodes):
+                # An operator with a function for real values only is not decomposed either.
+                translated = has_complex_function(op, DEFAULT_OPSET)
+            else:
+                translated = real
+            if not translated and (real or not is_decomposable(op, DEFAULT_OPSET)):
                 found[op] = node
     return list(found.items())
 

@@ -301,6 +301,12 @@ def test_operators_of_torch_are_mapped() -> None:
         assert unmapped(exported(function, args, *modules), lambda op: False) == [], name
 
 
+def test_operators_on_complex_values_without_a_function_are_unmapped() -> None:
+    function = lambda x: torch.view_as_complex(x).exp().cos().real  # noqa: E731
+    found = unmapped(exported(function, (t(3, 2),)), lambda op: False)
+    assert "aten::cos" in [op.name() for op, _ in found]
+
+
 def test_unmapped_operators_in_branches_are_found() -> None:
     function = lambda x: torch.cond(x.sum() > 0, lambda v: _first(v), lambda v: v - 1, (x,))  # noqa: E731
     found = unmapped(exported(function, (t(2, 3),)), lambda op: False)

@@ -126,7 +126,9 @@ class BodyBuilder:
 
         attributes = dict(attributes)
         outputs = attributes.pop("_outputs", 1)
-        like = next((i for i in inputs if isinstance(i, Tensor)), None)
+        tensors_given = [i for i in inputs if isinstance(i, Tensor)]
+        # A condition gives no number its dtype: op.Where(mask, 1, x) means 1 as x has it.
+        like = next((t for t in tensors_given if t.dtype != "bool"), next(iter(tensors_given), None))
         operands = [None if i is None else self._operand(op_type, i, like) for i in inputs]
         converted = {}
         for name, value in attributes.items():

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import re
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ExportError
 from ..symbolic.autograd_functions import Recording, recording
-from .census import user_line
+from .buffers import buffers_kept
+from .logs import quiet
 from .source import Source
+from .user_code import user_line
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -19,6 +23,9 @@ if TYPE_CHECKING:
     from .signature import Signature
 
 __all__ = ["capture"]
+
+# They warn when a trace fails; what a user can do about it is in the error.
+_CHATTY = ("torch.fx.experimental.symbolic_shapes", "torch.export._trace", "torch._export.non_strict_utils")
 
 
 def capture(
@@ -40,7 +47,14 @@ def capture(
             names = [a.name for a in original.forward.schema.arguments[1:]]
             shapes = tuple(shapes.get(n) for n in names[: len(args)])
     fixed: list[tuple[int, str | None]] = []
-    with recording() as log, _specialisations(fixed), warnings.catch_warnings():
+    with (
+        recording() as log,
+        _specialisations(fixed),
+        buffers_kept(original),
+        quiet(*_CHATTY),
+        _stderr_held_back(),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")
         try:
             program = torch.export.export(
@@ -62,6 +76,13 @@ def _from_torchscript(module: Any, args: tuple[Any, ...]) -> Any:
     import torch
     from torch._export.converter import TS2EPConverter
 
+    python = module.inlined_graph.findAllNodes("prim::PythonOp")
+    if python:
+        names = ", ".join(dict.fromkeys(n.pyname() for n in python))
+        raise ExportError(
+            f"this traced module calls Python code from TorchScript ({names}), which only the process that traced it can "
+            "run. Export the original module instead"
+        )
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
@@ -71,6 +92,18 @@ def _from_torchscript(module: Any, args: tuple[Any, ...]) -> Any:
             f"this TorchScript model cannot be converted: {_reason(e)}. Export the original Python model instead, if "
             "you have it"
         ) from e
+
+
+@contextlib.contextmanager
+def _stderr_held_back() -> Iterator[None]:
+    """torch prints the graph of a trace that failed on a value; the rest, perhaps the model's own, comes out after."""
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            yield
+        finally:
+            text = said.getvalue()
+    if text:
+        sys.stderr.write(text)
 
 
 @contextlib.contextmanager
@@ -101,7 +134,10 @@ def _explain(
     text = str(error)
     if "onstraint" in text or "pecialized" in text or "specialised" in text:
         lines = []
-        for name, axis, size in re.findall(r"L\['(\w+)'\].*?size\(\)\[(\d+)\].*?\((\d+)\)", text):
+        for path, axis, size in re.findall(
+            r"L((?:\[(?:'[^']*'|\d+)\])+)\.size\(\)\[(\d+)\].*?\((\d+)\)", text
+        ):
+            name = ".".join(a or b for a, b in re.findall(r"\['([^']*)'\]|\[(\d+)\]", path))
             where = next((line for value, line in fixed if value == int(size) and line), None)
             lines.append(_fixed_text(signature, name, int(axis), size, where))
         if not lines:
@@ -111,23 +147,34 @@ def _explain(
                 if where:
                     lines.append(_fixed_text(signature, symbol, None, size, where))
         if lines:
-            return "the model works at one size only, where a variable one was asked for:\n" + "\n".join(
-                dict.fromkeys(lines)
+            return (
+                "the model works at one size only, where a variable one was asked for:\n"
+                + "\n".join(dict.fromkeys(lines))
+                + "\n  What fixes a dim: its size as a number in the model (reshape, a constant of that shape), int(...) of it, "
+                "a Python loop over it, an `if` on it. Compute with x.shape[i] itself and whole tensors, or give the "
+                "number in --input"
             )
     where = user_line(error)
     at = f"\n  at {where}" if where else ""
-    if log.decomposed and not any(w in text for w in ("data-dependent", "Unbacked")):
+    if "data-dependent" in text or "Unbacked" in text or "unbacked" in text:
+        return (
+            "the model needs the value of a tensor to know what to do next (`if t > 0`, int(t), t.item(), x[:n], a loop "
+            f"over it), and a trace has no values{at}\n  Compute with tensors: torch.where for a choice of values, "
+            f"torch.cond for a choice of branches, a mask for a slice\n  torch says: {_reason(error)}"
+        )
+    if log.decomposed:
+        names = ", ".join(log.decomposed)
         at += (
-            f"\n  {', '.join(log.decomposed)}: an autograd.Function without `symbolic` is traced through. If its forward "
-            "leaves torch (numpy, a C extension), declare it: deployops.adopt(CLASS, onnx='domain::Type')"
+            f"\n  {names}: an autograd.Function without `symbolic` is traced through. If its forward leaves torch (numpy, "
+            f"a C extension), declare it: deployops.adopt({log.decomposed[-1]}, onnx='domain::Type')"
         )
     return f"torch.export cannot trace the model: {_reason(error)}{at}"
 
 
 def _fixed_text(signature: Signature, name: str, axis: int | None, size: str, where: str | None) -> str:
     symbol = name if axis is None else signature.symbol_of(name, axis) or f"dim {axis} of `{name}`"
-    place = f"\n    fixed at {where}" if where else ""
-    return f"  - `{symbol}` can only be {size}{place}\n    Compute with x.shape[i] itself (not int(...)), or give {size} in --input"
+    place = f", fixed at {where}" if where else ""
+    return f"  - `{symbol}` can only be {size}{place}"
 
 
 def _reason(error: BaseException) -> str:

@@ -6,22 +6,15 @@ what a trace hides: random operators, and modules that compute with the statisti
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
-from types import CodeType, FrameType
 from typing import Any
 
 from ..errors import ExportError
+from .buffers import buffers_kept
+from .user_code import user_line
 
-_Frame = tuple[str, int, str]  # file, line, scope
-
-__all__ = ["Census", "take_census", "user_line"]
-
-_PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
+__all__ = ["Census", "take_census"]
 
 
 @dataclass(slots=True)
@@ -31,21 +24,36 @@ class Census:
     outputs: Any = None
     custom: dict[Any, str | None] = field(default_factory=dict)
     random: dict[str, str | None] = field(default_factory=dict)
+    written_buffers: list[str] = field(default_factory=list)
+    written_inputs: list[int] = field(default_factory=list)  # places among the leaves of the call
 
 
-def take_census(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Census:
+def take_census(
+    model: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    advise: Callable[[], str | None] = lambda: None,
+) -> Census:
     """Run `model` once without gradient. Its buffers are put back as they were.
 
-    Raises ExportError where the model itself fails on these inputs.
+    Raises ExportError where the model itself fails on these inputs, with what `advise` has to say.
     """
     import torch
+    from torch.utils import _pytree as pytree
     from torch.utils._python_dispatch import TorchDispatchMode
 
     census = Census()
+    branches = False
     mine = ("aten", "prims", "prim", "profiler", "onnx", "onnx_symbolic")
 
     class Watch(TorchDispatchMode):
+        supports_higher_order_operators = True  # torch.cond runs; what its branches call shows in the trace
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if not isinstance(func, torch._ops.OpOverload):
+                nonlocal branches
+                branches = True
+                return func(*args, **(kwargs or {}))
             if func.namespace not in mine:
                 if func not in census.custom:
                     census.custom[func] = user_line()
@@ -53,7 +61,11 @@ def take_census(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ce
                 census.random.setdefault(str(func).split(".")[1], user_line())
             return func(*args, **(kwargs or {}))
 
-    with torch.no_grad(), _buffers_kept(model), Watch():  # type: ignore[no-untyped-call]
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    leaves = [v.clone() if isinstance(v, torch.Tensor) else v for v in leaves]
+    versions = [getattr(v, "_version", 0) for v in leaves]
+    args, kwargs = pytree.tree_unflatten(leaves, spec)
+    with torch.no_grad(), buffers_kept(model) as census.written_buffers, Watch():  # type: ignore[no-untyped-call]
         try:
             census.outputs = model(*args, **kwargs)
         except ExportError:
@@ -64,8 +76,15 @@ def take_census(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ce
             raise ExportError(
                 f"the model itself fails on these inputs: {type(e).__name__}: {reason}"
                 + (f"\n  at {where}" if where else "")
-                + "\n  Check --input: dtypes, sizes and the order of the inputs"
+                + f"\n  {advise() or 'Check --input: dtypes, sizes and the order of the inputs'}"
             ) from e
+    if (
+        branches
+    ):  # dynamo compiled them for this run, under our watch, and a trace would meet that in its cache
+        torch._dynamo.reset()
+    census.written_inputs = [
+        k for k, v in enumerate(leaves) if isinstance(v, torch.Tensor) and v._version != versions[k]
+    ]
     return census
 
 
@@ -79,82 +98,3 @@ def _draws(func: Any, args: Any) -> bool:
     if "rrelu" in name:
         return len(args) > 4 and bool(args[4])
     return True
-
-
-@contextlib.contextmanager
-def _buffers_kept(model: Any) -> Iterator[None]:
-    """A run may count calls or update statistics: the exported model must start where the user's does."""
-    import torch
-
-    if not isinstance(model, torch.nn.Module):
-        yield
-        return
-    before = [(b, b.detach().clone(), b._version) for b in model.buffers()]
-    places = (
-        [(m, dict(m._buffers)) for m in model.modules()]
-        if not isinstance(model, torch.jit.ScriptModule)
-        else []
-    )
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for module, buffers in places:  # `self.count = self.count + 1` replaces the buffer itself
-                for name, buffer in buffers.items():
-                    if module._buffers.get(name) is not buffer:
-                        module._buffers[name] = buffer
-            for buffer, value, version in before:
-                if buffer._version != version:
-                    buffer.copy_(value)
-
-
-def user_line(error: BaseException | None = None) -> str | None:
-    """The innermost line that is neither torch's nor ours: ``net.py:12 in Net.forward``.
-
-    Of an error's traceback where one is given, else of the current call stack.
-    """
-    import torch
-
-    found = _frames_of_stack() if error is None else _frames_of_error(error)
-    libraries = (
-        _PACKAGE,
-        os.path.dirname(torch.__file__) + os.sep,
-        os.path.dirname(contextlib.__file__) + os.sep,
-    )
-    theirs = [f for f in found if not f[0].startswith(libraries)]
-    if not theirs or (error is None and not _inside_model(found, theirs[-1])):
-        return None
-    file, line, scope = theirs[-1]
-    return f"{PurePath(file).name}:{line} in {scope}"
-
-
-def _frames_of_error(error: BaseException) -> list[_Frame]:
-    found = []
-    traceback = error.__traceback__
-    while traceback is not None:
-        found.append(_frame(traceback.tb_frame.f_code, traceback.tb_lineno))
-        traceback = traceback.tb_next
-    return found
-
-
-def _frames_of_stack() -> list[_Frame]:
-    found = []
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        found.append(_frame(frame.f_code, frame.f_lineno))
-        frame = frame.f_back
-    return found[::-1]
-
-
-def _frame(code: CodeType, line: int) -> _Frame:
-    return (
-        code.co_filename,
-        line,
-        getattr(code, "co_qualname", code.co_name),
-    )  # Python 3.10 has no co_qualname
-
-
-def _inside_model(found: list[_Frame], frame: _Frame) -> bool:
-    """Below the model's own forward stand the caller's script and the test runner: is it above them?"""
-    starts = [k for k, f in enumerate(found) if f[0] == __file__ and f[2].endswith("take_census")]
-    return not starts or found.index(frame) > starts[-1]

@@ -11,18 +11,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import ExportError, ModelFileError, NotCheckedError
+from ..errors import ExportError, ModelFileError, NotCheckedError, UsageError
 from ..ort_ops import session as open_session
 from ..symbolic import functions, registry, schema, translate
 from . import checks, findings, naming
 from .capture import capture
 from .census import take_census
 from .clock import Clock
+from .condition_lines import condition_line
 from .dim_guards import unmet_conditions
 from .missing import refuse_missing, refuse_unmapped
+from .program_copy import copy_program, drop_constant_outputs
 from .result import ExportedModel, Note, TensorSpec
 from .signature import Signature
 from .source import Source, open_source, read_signature, ready
+from .working_sizes import size_advice
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -80,6 +83,7 @@ def export_model(
     """
     import torch
 
+    version = _version(opset)
     registry.load_builtin()
     registry.load_entry_points()
     clock = Clock(progress)
@@ -89,7 +93,18 @@ def export_model(
         signature = read_signature(source, inputs, dynamic, data)
     with ready(source), torch.no_grad(), warnings.catch_warnings():
         _hush()
-        return _export(source, signature, Path(out), output_names, opset, custom_ops, external_data, clock)
+        return _export(source, signature, Path(out), output_names, version, custom_ops, external_data, clock)
+
+
+def _version(opset: int | None) -> int:
+    from .translation import DEFAULT_OPSET, OPSETS
+
+    if opset is not None and opset not in OPSETS:
+        raise UsageError(
+            f"opset {opset} cannot be exported: torch translates to opsets {OPSETS[0]} to {OPSETS[-1]}. Choose one of "
+            f"these, or leave it out for {DEFAULT_OPSET}"
+        )
+    return opset or DEFAULT_OPSET
 
 
 def _export(
@@ -97,42 +112,43 @@ def _export(
     signature: Signature,
     out: Path,
     output_names: Sequence[str] | None,
-    opset: int | None,
+    opset: int,
     custom_ops: CustomOps | None,
     external_data: bool | None,
     clock: Clock,
 ) -> ExportedModel:
     from . import passes
-    from .translation import DEFAULT_OPSET
     from .translation import translate as translate_program
     from .write import write_model
 
-    version = opset or DEFAULT_OPSET
     notes = source.notes
     original = source.callable()
     with clock("run"):
         args, kwargs = source.arrange(*signature.bind(signature.make(), original))
-        census = take_census(original, args, kwargs)
-        refuse_missing(census.custom, version)
+        census = take_census(original, args, kwargs, _size_advice(source, signature, original))
+        refuse_missing(census.custom, opset)
         notes += findings.random_notes(census.random)
     with clock("trace"):
-        program = _program(source, signature, args, kwargs)
+        leaves = _leaf_names(source, signature, original)
+        notes += findings.mutation_notes(census.written_buffers, [leaves[k] for k in census.written_inputs])
+        program = _program(source, signature, args, kwargs, leaves)
     with clock("translate"):
-        refuse_unmapped(program, version)
-        program = _functionalised(program)
-        notes += findings.mutation_notes(program)
+        refuse_unmapped(program, opset)
+        program = _functionalised(program, opset)
         notes += findings.constant_output_notes(program)
-        names = naming.input_names(program, _leaf_names(source, signature, original))
+        names = naming.input_names(program, leaves)
+        outputs = naming.output_names(program, output_names)
+        notes += findings.complex_notes(signature.make(), _named_tensors(outputs, census.outputs))
+        drop_constant_outputs(program)
         lowered = translate.lower(program)
         onnx_model = translate_program(program, opset=opset)
         translate.finish(onnx_model, lowered)
     used = lowered.operators
     for op in used.values():
         schema.register(op)
-    mode = _mode(custom_ops, used, notes)
+    mode = _mode(custom_ops, used, _undeclared(onnx_model, used), notes)
     with clock("optimise"):
         _forget_unknown(onnx_model)
-        outputs = naming.output_names(program, output_names)
         naming.name_inputs(onnx_model, names)
         naming.name_outputs(onnx_model, outputs, taken=set(names.values()))
         naming.name_dims(onnx_model, program, signature, names)
@@ -189,16 +205,41 @@ def _hush() -> None:
     warnings.filterwarnings("ignore", category=FutureWarning, message=".*LeafSpec")
 
 
+def _size_advice(source: Source, signature: Signature, original: Any) -> Callable[[], str | None]:
+    def runs(sizes: Mapping[str, int]) -> bool:
+        try:
+            checks.call_original(original, *source.arrange(*signature.bind(signature.make(sizes), original)))
+        except Exception:  # whatever the user's model raises
+            return False
+        return True
+
+    return lambda: size_advice(signature, runs)
+
+
 def _program(
-    source: Source, signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+    source: Source,
+    signature: Signature,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    leaves: Sequence[str],
 ) -> ExportedProgram:
-    """Trace the module, or take the program the file holds; conditions on sizes are checked either way."""
+    """Trace the module, or take the program the file holds."""
     if source.program is not None:
-        return source.program
+        return copy_program(source.program)
     program, log = capture(source, signature, args, kwargs)
     source.notes += findings.function_notes(log)
-    source.notes += findings.condition_notes(unmet_conditions(program, signature, source.module))
+    unmet = unmet_conditions(program, signature, source.module)
+    names = naming.input_names(program, leaves)
+    findings.refuse_conditions(unmet, lambda c: condition_line(program, signature, names, c.breaks_at))
     return program
+
+
+def _named_tensors(names: Sequence[str], results: Any) -> dict[str, Any]:
+    from torch.utils import _pytree as pytree
+
+    return dict(
+        zip(names, (t for t in pytree.tree_leaves(results) if hasattr(t, "is_complex")), strict=False)
+    )
 
 
 def _leaf_names(source: Source, signature: Signature, original: Any) -> list[str]:
@@ -209,20 +250,56 @@ def _leaf_names(source: Source, signature: Signature, original: Any) -> list[str
     return [str(leaf) for leaf in pytree.tree_leaves(source.arrange(*signature.bind(names, original)))]
 
 
-def _functionalised(program: ExportedProgram) -> ExportedProgram:
+def _functionalised(program: ExportedProgram, opset: int) -> ExportedProgram:
     """Operators that write into an argument return it instead, where the program has one of ours."""
-    if any(op.interface.mutates for _, _, op, _ in translate.custom_calls(program)):
-        functional: ExportedProgram = program.run_decompositions({})
+    calls = list(translate.custom_calls(program))
+    if any(graph is not program.graph for graph, _, _, _ in calls):
+        # In a branch of torch.cond. torch's decomposition cannot retrace the placeholder of an ONNX node there, so it
+        # comes first, and the exporter's own has nothing left to do.
+        from .onnx_functions import decompositions
+
+        functional = _decomposed(program, decompositions(opset))
+        vars(functional)["run_decompositions"] = lambda *_, **__: functional
         return functional
+    if any(op.interface.mutates for _, _, op, _ in calls):
+        return _decomposed(program, {})
     return program
 
 
-def _mode(asked: CustomOps | None, used: Mapping[Any, Operator], notes: list[Note]) -> CustomOps:
-    bare = [op.onnx_name for op in used.values() if op.body_function is None]
+def _decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:
+    try:
+        decomposed: ExportedProgram = program.run_decompositions(table)
+        return decomposed
+    except Exception as e:
+        lines = str(e).strip().splitlines() or [""]
+        raise ExportError(f"torch cannot decompose the traced model: {type(e).__name__}: {lines[0]}") from e
+
+
+def _undeclared(model: ir.Model, used: Mapping[Any, Operator]) -> list[str]:
+    """Custom nodes that no declaration stands behind: those that a `symbolic` method emits."""
+    found = {
+        f"{n.domain}::{n.op_type}"
+        for n in model.graph.all_nodes()
+        if n.domain not in ("", "ai.onnx")
+        and (n.domain, n.op_type) not in used
+        and n.op_identifier() not in model.functions
+    }
+    return sorted(found)
+
+
+def _mode(
+    asked: CustomOps | None, used: Mapping[Any, Operator], undeclared: Sequence[str], notes: list[Note]
+) -> CustomOps:
+    bare = [op.onnx_name for op in used.values() if op.body_function is None] + list(undeclared)
     if asked in ("function", "standard") and bare:
+        adopt = (
+            " (first adopt the autograd.Function that emits it: deployops.adopt(CLASS, onnx='domain::Type'))"
+            if undeclared
+            else ""
+        )
         raise ExportError(
             f"--custom-ops {asked} needs a body of standard ONNX operators for {', '.join(bare)}: add one with "
-            "@op.body, or export with --custom-ops node"
+            f"@op.body{adopt}, or export with --custom-ops node"
         )
     if asked is None and bare:
         notes.append(
@@ -305,7 +382,13 @@ def _try(
                 )
             )
             continue
-        checks.run_and_compare(session, values, expected, sizes)
+        checks.run_and_compare(
+            session,
+            values,
+            expected,
+            sizes,
+            again=lambda v: checks.call_original(original, *signature.bind(v, original)),
+        )
         done.append(sizes)
     return done
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ExportError
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "complex_notes",
-    "condition_notes",
     "constant_output_notes",
     "float_attribute_notes",
     "function_notes",
     "mutation_notes",
     "random_notes",
+    "refuse_conditions",
     "unused_input_notes",
 ]
 
@@ -59,25 +59,25 @@ def function_notes(log: Recording) -> list[Note]:
     return notes
 
 
-def condition_notes(conditions: tuple[DimCondition, ...]) -> list[Note]:
+def refuse_conditions(
+    conditions: Sequence[DimCondition], line_of: Callable[[DimCondition], str | None]
+) -> None:
     """Raises ExportError where some sizes that were asked for would give a wrong model without a word."""
     grave = [c for c in conditions if not c.size_one]
     if grave:
         raise ExportError(
             "the traced model is right only under conditions that the sizes asked for do not meet:\n"
-            + "\n".join(f"  - {c}" for c in grave)
+            + "\n".join(f"  - {c}" + (f"\n    from {line}" if (line := line_of(c)) else "") for c in grave)
             + "\n  Give the dim a range or a multiple that meets it (batch=2..64, h=32..512%32), one name to dims that "
             "must be equal, or a number"
         )
-    return []
 
 
-def mutation_notes(program: ExportedProgram) -> list[Note]:
+def mutation_notes(buffers: Sequence[str], inputs: Sequence[str]) -> list[Note]:
     """Writes to buffers and to the model's own inputs, which an ONNX model cannot keep."""
-    signature = program.graph_signature
     notes = []
-    if signature.buffers_to_mutate:
-        names = ", ".join(f"`{n}`" for n in dict.fromkeys(signature.buffers_to_mutate.values()))
+    if buffers:
+        names = ", ".join(f"`{n}`" for n in buffers)
         notes.append(
             Note(
                 "warning",
@@ -85,8 +85,8 @@ def mutation_notes(program: ExportedProgram) -> list[Note]:
                 "at every call and keeps nothing: pass such state as an input and return it",
             )
         )
-    if signature.user_inputs_to_mutate:
-        names = ", ".join(f"`{n}`" for n in dict.fromkeys(signature.user_inputs_to_mutate.values()))
+    if inputs:
+        names = ", ".join(f"`{n}`" for n in inputs)
         notes.append(
             Note(
                 "warning",

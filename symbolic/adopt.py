@@ -86,8 +86,11 @@ def has_fake(overload: Any) -> bool:
     import torch
     from torch._library.custom_ops import _maybe_get_opdef
     from torch._library.simple_registry import singleton
+    from torch._library.utils import can_generate_trivial_fake_impl
 
     name = str(overload.name())
+    if can_generate_trivial_fake_impl(overload):  # it writes into its arguments and returns nothing
+        return True
     definition = _maybe_get_opdef(overload)
     if definition is not None:  # torch.library.custom_op registers a fake kernel that only raises
         return definition._abstract_fn is not None

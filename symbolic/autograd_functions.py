@@ -10,6 +10,7 @@ it describes, one that was adopted calls its declared operator, and every other 
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -46,23 +47,25 @@ def recording() -> Iterator[Recording]:
     import torch
 
     log = Recording()
-    saved: list[tuple[type, Any]] = []
-    for cls in dict.fromkeys(_subclasses(torch.autograd.Function)):
-        original = cls.__dict__.get("forward")
-        # torch's own Functions, and those it generates for custom operators, are not the user's.
-        if (
-            original is None
-            or cls.__module__.split(".")[0] in ("torch", "deployops")
-            or cls.__name__.startswith("Generated")
-        ):
-            continue
-        saved.append((cls, original))
-        cls.forward = staticmethod(_patched(cls, original, log))  # type: ignore[attr-defined]
+    # torch's own Functions, and those it generates for custom operators, are not the user's. One that inherits
+    # its forward is patched too: it may have a `symbolic` of its own.
+    originals = {
+        cls: inspect.getattr_static(cls, "forward")
+        for cls in dict.fromkeys(_subclasses(torch.autograd.Function))
+        if cls.__module__.split(".")[0] not in ("torch", "deployops")
+        and not cls.__name__.startswith("Generated")
+    }
+    own = {cls for cls in originals if "forward" in cls.__dict__}
     try:
+        for cls, original in originals.items():
+            cls.forward = staticmethod(_patched(cls, original, log))
         yield log
     finally:
-        for cls, original in saved:
-            cls.forward = original  # type: ignore[attr-defined]
+        for cls, original in originals.items():
+            if cls in own:
+                cls.forward = original
+            elif "forward" in cls.__dict__:
+                del cls.forward
 
 
 def _subclasses(cls: Any) -> Iterator[Any]:
@@ -89,7 +92,17 @@ def _patched(cls: Any, original: Any, log: Recording) -> Any:
             if name not in log.decomposed:
                 log.decomposed.append(name)
             return function(*args, **kwargs)
-        result = function(*args, **kwargs)
+        try:
+            result = function(*args, **kwargs)
+        except Exception as e:  # numpy, a C extension: then `symbolic` itself may say what comes out
+            emitted = _emit(cls, given, None, e)
+            log.kept[name] = emitted.description
+            return tuple(emitted.tensors) if len(emitted.tensors) > 1 else emitted.tensors[0]
+        if takes_ctx and getattr(args[0], "dirty_tensors", None):
+            raise ExportError(
+                f"{name} writes into its argument (mark_dirty), which a node of its `symbolic` cannot: declare an operator "
+                f"with @deployops.operator(mutates=...) and call that"
+            )
         outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
         emitted = _emit(cls, given, outputs)
         log.kept[name] = emitted.description
@@ -104,8 +117,13 @@ class _Emitted:
     description: str
 
 
-def _emit(cls: Any, given: tuple[Any, ...], outputs: tuple[Any, ...]) -> _Emitted:
-    """Call `symbolic` on a recording graph, then write the recorded nodes as torch's ONNX placeholders."""
+def _emit(
+    cls: Any, given: tuple[Any, ...], outputs: tuple[Any, ...] | None, fault: Exception | None = None
+) -> _Emitted:
+    """Call `symbolic` on a recording graph, then write the recorded nodes as torch's ONNX placeholders.
+
+    `outputs` are what `forward` returned; None where it raised `fault`.
+    """
     import torch
 
     graph = RecordingGraph(cls.__qualname__)
@@ -121,6 +139,14 @@ def _emit(cls: Any, given: tuple[Any, ...], outputs: tuple[Any, ...]) -> _Emitte
             f"deployops.adopt({cls.__qualname__}, onnx='domain::Type')"
         ) from e
     values = result if isinstance(result, (tuple, list)) else (result,)
+    if outputs is None:
+        outputs = tuple(getattr(v, "like", None) for v in values)
+        if any(o is None for o in outputs):
+            raise ExportError(
+                f"{cls.__qualname__}.forward cannot be traced ({type(fault).__name__}: {fault}), and its `symbolic` does not "
+                "say what shape and dtype come out. End it in `.setType(x.type())` where they are those of x, or "
+                f"declare it: deployops.adopt({cls.__qualname__}, onnx='domain::Type')"
+            ) from fault
     if len(values) != len(outputs):
         raise ExportError(
             f"{cls.__qualname__}.symbolic returns {len(values)} values, forward returns {len(outputs)}"

@@ -31,8 +31,13 @@ class RecordedValue:
     def type(self) -> RecordedValue:
         return self
 
-    def setType(self, _: Any) -> RecordedValue:
+    def setType(self, kind: Any) -> RecordedValue:
+        if self.like is None and isinstance(kind, RecordedValue):
+            self.like = kind.like
         return self
+
+    def isSubtypeOf(self, _: Any) -> bool:
+        return True  # asked of a value's type: a tensor it is
 
     def isCompleteTensor(self) -> bool:
         return self.like is not None
@@ -54,11 +59,17 @@ class RecordedValue:
         name = str(self.dtype()).removeprefix("torch.")
         return None if self.like is None else names.get(name, name.capitalize())
 
-    def with_sizes(self, _: Any) -> RecordedValue:
-        return self
+    def with_sizes(self, sizes: Any) -> RecordedValue:
+        kind = RecordedValue(self._graph)
+        if self.like is not None and None not in sizes:
+            kind.like = self.like.new_empty(tuple(sizes))
+        return kind
 
-    def with_dtype(self, _: Any) -> RecordedValue:
-        return self
+    def with_dtype(self, dtype: Any) -> RecordedValue:
+        kind = RecordedValue(self._graph)
+        if self.like is not None:
+            kind.like = self.like.new_empty(self.like.shape, dtype=dtype)
+        return kind
 
     def node(self) -> RecordedNode:
         if self._node is None:

@@ -134,12 +134,15 @@ def _replace(
     results = values if isinstance(values, (list, tuple)) else [values]
     places = [k for k, v in enumerate(results) if isinstance(v, torch.Tensor)]
     outputs = [results[k] for k in places]
+    shapes = [list(t.shape) for t in outputs]
+    if graph is not program.graph:
+        shapes = [[_size_node(graph, node, size) for size in shape] for shape in shapes]
     with graph.inserting_before(node):
         placeholder = graph.call_function(
             torch.ops.onnx_symbolic._symbolic_multi_out.default,
             (inputs, op.op_type, [dtypes.onnx_number(t.dtype) for t in outputs]),
             {
-                "shapes": [list(t.shape) for t in outputs],
+                "shapes": shapes,
                 "attr_keys": [], "attr_types": [], "attr_pos": [], "attr_ints": [], "attr_floats": [], "attr_strs": [],
                 "metadata_props_keys": [_KEY],
                 "metadata_props_values": [key],
@@ -160,6 +163,27 @@ def _replace(
                 raise ExportError(f"{op.name}: its list of results is used whole by {user.target}{_at(user)}")
             user.args = (placeholder, places.index(cast(int, user.args[1])))
     graph.erase_node(node)
+
+
+def _size_node(graph: torch.fx.Graph, before: torch.fx.Node, size: Any) -> Any:
+    """A variable size inside a branch of control flow, where torch runs the graph as code: read off a tensor."""
+    import torch
+
+    if isinstance(size, int):
+        return size
+    for node in graph.nodes:
+        if node is before:
+            raise ExportError(
+                f"{before.target} stands in a branch of control flow, and no tensor there has the size {size} of its result: "
+                f"compute it outside the branch{_at(before)}"
+            )
+        for axis, other in enumerate(getattr(node.meta.get("val"), "shape", ())):
+            if str(other) == str(size):
+                with graph.inserting_before(before):
+                    found = graph.call_function(torch.ops.aten.sym_size.int, (node, axis))
+                found.meta = {**before.meta, "val": other}
+                return found
+    raise AssertionError("the node is in the graph")
 
 
 def _check_dtypes(op: Operator, tensors: Mapping[str, Any]) -> None:

@@ -80,9 +80,10 @@ def _steps(model: Any, args: tuple[Any, ...], dims: dict[int, str], path: Path) 
     from torch.export import Dim
 
     from deployops.export import passes, translation, write
+    from deployops.export.garbage import collector_paused
 
     dynamic = (dict.fromkeys(dims, Dim.DYNAMIC),)
-    with torch.no_grad():
+    with torch.no_grad(), collector_paused():
         program = torch.export.export(model, args, dynamic_shapes=dynamic)
     translated = translation.translate(program, opset=None, dynamic_shapes=(dims,))
     passes.optimize(translated)

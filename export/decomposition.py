@@ -24,6 +24,7 @@ from .onnx_functions import (
     op_name,
     overload,
 )
+from .type_promotion import without_promotion
 
 if TYPE_CHECKING:
     import torch
@@ -86,6 +87,7 @@ def without_retrace(program: torch.export.ExportedProgram, opset: int) -> torch.
         constants=program.constants,
         verifiers=program.verifiers,
     )
+    without_promotion(clone)
     vars(clone)["run_decompositions"] = lambda *_, **__: clone
     return clone
 
@@ -103,7 +105,10 @@ def _decompose(node: torch.fx.Node, opset: int, replace: Replace) -> None:
             raise _NeedsRetrace
         return
     name = op_name(op)
-    if name in ASSERTIONS or is_kept(op, opset):
+    if name in ASSERTIONS:
+        node.graph.erase_node(node)  # so would the exporter
+        return
+    if is_kept(op, opset):
         return
     if name in _ALIASING_COMPOSITES and has_function(op, opset):
         return

@@ -58,6 +58,8 @@ def optimize(model: ir.Model, *, stateful: frozenset[OpType] = frozenset()) -> N
     _fold_constants(model, kept_apart)
     common.RemoveUnusedNodesPass()(model)
     simplify(model)
+    for graph in model.graphs():
+        _merge_equal_nodes(graph, kept_apart)  # constants above all, before each becomes an initializer
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     common.LiftSubgraphInitializersToMainGraphPass()(model)
     _merge_initializers(model.graph)

@@ -7,15 +7,14 @@ of the whole program for decompositions (see `decomposition.without_retrace`).
 
 from __future__ import annotations
 
-import gc
 import logging
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ExportError
+from .garbage import collector_paused
 from .logs import quiet
 from .user_code import is_library
 
@@ -73,7 +72,7 @@ def translate(
         _log.debug("decomposing node by node failed", exc_info=error)
         prepared = program
     try:
-        with quiet(*_CHATTY), _collector_paused():
+        with quiet(*_CHATTY), collector_paused():
             exported = torch.onnx.export(
                 prepared,
                 dynamo=True,
@@ -173,15 +172,3 @@ def _explain(error: BaseException, program: torch.export.ExportedProgram) -> str
             where = user_frame(nodes[0]) if nodes else None
             return f"{text}\n  at {where}" if where else f"{text}\n  at node {named[1]}"
     return text
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """A graph of many small objects, all alive: each pass of the cycle collector walks it for nothing."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -20,6 +20,7 @@ from deployops.errors import ExportError
 from deployops.export import decomposition, passes, translation
 from deployops.export.decomposition import without_retrace
 from deployops.export.translation import DEFAULT_OPSET, OPSETS, translate, unmapped, user_frame
+from deployops.export.type_promotion import promotes_nothing
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -197,6 +198,28 @@ def test_the_two_routes_give_the_same_operators(name: str, monkeypatch: pytest.M
     assert {op for op, count in ((short - long) + (long - short)).items() if count} <= {
         "Shape", "Squeeze", "Concat", "Gather", "Reshape", "Split", "SplitToSequence", "SequenceAt", "Identity",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "nothing"),
+    [
+        (lambda x: x * 2.5 + x, (t(2),), True),
+        (lambda n: n * 2 + n, (i(2),), True),
+        (lambda x: x + 2, (t(2),), False),  # an integer beside floats
+        (lambda x: x * 2.5, (t(2).half(),), False),
+        (lambda x, n: x + n, (t(2), i(2)), False),
+        (lambda n: n / 2, (i(2),), False),
+        (lambda n: n.sum(), (i(2).int(),), False),
+        (lambda x, n: torch.where(n > 1, x, n), (t(2), i(2)), False),
+        (lambda x, n: x + n, (t(2), t(2).double()), False),
+    ],
+)
+def test_implicit_promotion_is_seen(
+    function: Callable[..., Any], args: tuple[Any, ...], nothing: bool
+) -> None:
+    program = exported(function, args)
+    assert promotes_nothing(program.graph) is nothing
+    assert_like_torch(translate(program, opset=None), function, args)
 
 
 def test_outputs_that_are_inputs_or_the_same_tensor() -> None:

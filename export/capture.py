@@ -76,7 +76,8 @@ def _from_torchscript(module: Any, args: tuple[Any, ...]) -> Any:
     import torch
     from torch._export.converter import TS2EPConverter
 
-    python = module.inlined_graph.findAllNodes("prim::PythonOp")
+    graph = module.inlined_graph  # its nodes live as long as this name does
+    python = graph.findAllNodes("prim::PythonOp")
     if python:
         names = ", ".join(dict.fromkeys(n.pyname() for n in python))
         raise ExportError(

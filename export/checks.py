@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ExportError
+from ..symbolic import dims
 from .buffers import buffers_kept
 
 if TYPE_CHECKING:
@@ -14,7 +15,15 @@ if TYPE_CHECKING:
 
     from .signature import Signature
 
-__all__ = ["as_array", "call_original", "check_dims", "check_structure", "fill_shapes", "run_and_compare"]
+__all__ = [
+    "as_array",
+    "call_original",
+    "check_dims",
+    "check_output_sizes",
+    "check_structure",
+    "fill_shapes",
+    "run_and_compare",
+]
 
 # Relative to the output's scale. A gross check that the graph is the model; `deployops validate` judges finely.
 _CONDITION = 16  # times what an ULP in the inputs changes
@@ -66,6 +75,30 @@ def check_dims(model: ir.Model, signature: Signature) -> None:
             got = dim if isinstance(dim, int) else dim.value
             if got != wanted:
                 raise ExportError(f"dim {axis} of `{spec.name}` came out as {got}; asked for was {wanted}")
+
+
+def check_output_sizes(model: ir.Model, expected: Sequence[Any], sizes: Mapping[str, int]) -> None:
+    """The dims written on the outputs are those of the tensors that the original returns at these sizes.
+
+    Raises ExportError. They come from fake kernels, and one that is wrong spoils what a runtime plans with them.
+    """
+    for value, tensor in zip(model.graph.outputs, expected, strict=False):
+        shape = [*tensor.shape, 2] if tensor.is_complex() else list(tensor.shape)
+        said = [d if isinstance(d, int) else _evaluated(d.value, sizes) for d in value.shape or ()]
+        if len(said) != len(shape) or any(s is not None and s != t for s, t in zip(said, shape, strict=True)):
+            text = ", ".join(str(d if isinstance(d, int) else d.value) for d in value.shape or ())
+            at = ", ".join(f"{n}={s}" for n, s in sizes.items()) or "the given sizes"
+            raise ExportError(
+                f"output `{value.name}` was traced as [{text}], but the original returns {shape} at {at}. The fake kernel of "
+                "an operator before it gives another shape than its kernel: `deployops ops check` finds which"
+            )
+
+
+def _evaluated(dim: str | None, sizes: Mapping[str, int]) -> int | None:
+    try:
+        return None if dim is None else int(dims.evaluate(dim, sizes))
+    except (KeyError, ValueError, TypeError):  # a size that depends on the data
+        return None
 
 
 def call_original(original: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:

@@ -19,7 +19,7 @@ _FACADE = {
     "inspect_model": ".export.inspect",
     "operator": ".symbolic.operator",
     "session": ".ort_ops.session",
-    "validate": ".validation.validate",
+    "validate": ".validation.files",
 }
 
 __all__ = [*sorted(_FACADE), "__version__"]

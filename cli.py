@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from . import __version__
-from .errors import DeployOpsError
+from .errors import DeployOpsError, UsageError
 
 __all__ = ["main"]
 
@@ -164,11 +165,11 @@ def validate(
 
     Exit code 0 where every output agrees, 1 where one does not, 3 where nothing could be compared.
     """
-    from .validation.files import validate_files
+    from .validation import validate as run
 
     _prepare(ops, libraries)
     with _Progress(quiet=as_json):
-        report = validate_files(
+        report = run(
             model,
             onnx_file,
             list(inputs) or None,
@@ -243,7 +244,9 @@ def ops_check(names: tuple[str, ...], packs: tuple[str, ...], as_json: bool) -> 
     from .symbolic import operator_check
 
     results = [r for op in _chosen(names, packs) for r in operator_check.check_operator(op)]
-    _print_json([r.to_dict() for r in results]) if as_json else click.echo(operator_check.render(results))
+    _print_json([dataclasses.asdict(r) for r in results]) if as_json else click.echo(
+        operator_check.render(results)
+    )
     sys.exit(operator_check.exit_code(results))
 
 
@@ -259,12 +262,24 @@ def ops_lock(packs: tuple[str, ...]) -> None:
     """Record the signatures of new operators, which from then on never change."""
     from .symbolic import lock
 
-    for path, count in lock.update(_chosen((), packs)).items():
-        click.echo(f"{path}: {count} signatures")
+    files: dict[Any, list[Any]] = {}
+    for op in _chosen((), packs):
+        files.setdefault(lock.lock_file(op), []).append(op)
+    for path, operators in files.items():
+        if path is None:
+            raise UsageError(
+                f"{operators[0].name} was declared in no file: there is no place for a lock beside it"
+            )
+        lock.write(path, operators)
+        click.echo(f"{path}: {len(operators)} operators")
 
 
 def _schema_text(op: Any) -> str:
-    return "(" + str(op.overload._schema).partition("(")[2]
+    """The torch schema, with floats as people write them (1e-06)."""
+    import re
+
+    text = "(" + str(op.overload._schema).partition("(")[2]
+    return re.sub(r"-?\d+\.\d+(e[-+]?\d+)?", lambda m: repr(float(m[0])), text)
 
 
 def _declared(packs: tuple[str, ...]) -> list[Any]:
@@ -277,7 +292,6 @@ def _declared(packs: tuple[str, ...]) -> list[Any]:
 
 
 def _chosen(names: tuple[str, ...], packs: tuple[str, ...]) -> list[Any]:
-    from .errors import UsageError
     from .symbolic import registry
 
     registry.load_builtin()

@@ -77,7 +77,7 @@ def load_torchscript(stream: BinaryIO, file: ModelFile) -> torch.nn.Module:
     import torch
 
     try:
-        module: torch.nn.Module = torch.jit.load(stream, map_location="cpu")  # type: ignore[no-untyped-call]
+        module: torch.nn.Module = torch.jit.load(stream, map_location="cpu")
     except Exception as reason:
         if "Unknown builtin op" in str(reason):
             # torch names the first one only.

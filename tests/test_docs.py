@@ -35,10 +35,18 @@ def script_of(page: str) -> str:
 
 @pytest.mark.parametrize("page", [p for p in PAGES if any(k == "python" for k, _ in blocks(p))])
 def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+    }
     (tmp_path / "page.py").write_text(script_of(page))
     done = subprocess.run(
-        [sys.executable, "page.py"], cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=500
+        [sys.executable, "page.py"],
+        cwd=tmp_path,
+        env=environment,
+        text=True,
+        capture_output=True,
+        timeout=500,
     )
     assert done.returncode == 0, f"{page}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
 
@@ -56,8 +64,14 @@ def test_every_command_and_option_of_the_reference_exists() -> None:
 
     from deployops.cli import cli
 
-    helps = {name: CliRunner().invoke(cli, [*name.split(), "--help"]).output for name in ("export", "validate", "inspect", "ops check")}
+    helps = {
+        name: CliRunner().invoke(cli, [*name.split(), "--help"]).output
+        for name in ("export", "validate", "inspect", "ops check")
+    }
     for page in PAGES:
-        for command in re.findall(r"deployops (export|validate|inspect|ops check)\b([^\n`]*(?:\\\n[^\n`]*)*)", (ROOT / page).read_text()):
+        for command in re.findall(
+            r"deployops (export|validate|inspect|ops check)\b([^\n`]*(?:\\\n[^\n`]*)*)",
+            (ROOT / page).read_text(),
+        ):
             for option in re.findall(r"(?<!\S)(--[\w-]+)", command[1]):
                 assert option in helps[command[0]], f"{page}: deployops {command[0]} has no {option}"

@@ -38,7 +38,9 @@ def imports_of(path: Path) -> set[str]:
             found.update(names)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             modules = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            assert not any(m.split(".")[0] == "deployops" for m in modules), f"{path}: imports inside are relative"
+            assert not any(m.split(".")[0] == "deployops" for m in modules), (
+                f"{path}: imports inside are relative"
+            )
     return found
 
 
@@ -84,7 +86,9 @@ def test_help_and_version_load_nothing_heavy(arguments: list[str]) -> None:
 
 
 def test_the_facade_costs_nothing_until_it_is_used() -> None:
-    assert not loaded_by("import deployops, deployops.symbolic, deployops.export, deployops.validation") & LIGHT
+    assert (
+        not loaded_by("import deployops, deployops.symbolic, deployops.export, deployops.validation") & LIGHT
+    )
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".onnx"])
@@ -97,7 +101,7 @@ def test_identifying_a_file_needs_no_torch(suffix: str, tmp_path: Path) -> None:
 
 def test_every_name_of_the_facade_resolves_whatever_was_imported_before() -> None:
     code = (
-        "import deployops.symbolic.operator, deployops.symbolic.adopt, deployops.validation.validate\n"
+        "import deployops.symbolic.operator, deployops.symbolic.adopt, deployops.validation.files\n"
         "import deployops\n"
         "assert all(callable(getattr(deployops, n)) for n in deployops.__all__ if not n.startswith('__'))"
     )

@@ -35,13 +35,17 @@ def main() -> None:
         run(sys.executable, "-m", "build", "--wheel", "--outdir", folder, ROOT, cwd=folder)
         (wheel,) = folder.glob("*.whl")
         names = zipfile.ZipFile(wheel).namelist()
-        strays = [n for n in names if n.split("/")[1:2] in (["tests"], ["examples"], ["benchmarks"], ["docs"])]
+        strays = [
+            n for n in names if n.split("/")[1:2] in (["tests"], ["examples"], ["benchmarks"], ["docs"])
+        ]
         assert not strays, f"the wheel has {strays}"
         for needed in ("deployops/py.typed", "deployops/symbolic/operators.lock.json", "deployops/cli.py"):
             assert needed in names, f"the wheel lacks {needed}"
         sources = {str(p.relative_to(ROOT)) for p in _package_sources()}
         missing = sources - {n.removeprefix("deployops/") for n in names}
-        assert not missing, f"the wheel lacks {sorted(missing)}: add the folder to `packages` in pyproject.toml"
+        assert not missing, (
+            f"the wheel lacks {sorted(missing)}: add the folder to `packages` in pyproject.toml"
+        )
         venv.create(folder / "env", with_pip=True)
         python = folder / "env" / "bin" / "python"
         pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
@@ -54,12 +58,24 @@ def main() -> None:
         run(python, "net.py", cwd=folder)
         command = (deployops, "export", "net.pt", "--model", "net:Net", "--input", "x:float32[batch,4]")
         print(run(*command, cwd=folder).strip())
-        run(deployops, "validate", "net.pt", "--model", "net:Net", "--onnx", "net.onnx", "--no-latency", cwd=folder)
+        run(
+            deployops,
+            "validate",
+            "net.pt",
+            "--model",
+            "net:Net",
+            "--onnx",
+            "net.onnx",
+            "--no-latency",
+            cwd=folder,
+        )
         print("wheel test: passed", flush=True)
 
 
 def _package_sources() -> list[Path]:
-    done = subprocess.run(["git", "ls-files", "*.py", "*.j2", "*.json"], cwd=ROOT, text=True, capture_output=True)
+    done = subprocess.run(
+        ["git", "ls-files", "*.py", "*.j2", "*.json"], cwd=ROOT, text=True, capture_output=True
+    )
     apart = ("tests/", "examples/", "benchmarks/", "docs/")
     return [ROOT / n for n in done.stdout.splitlines() if not n.startswith(apart)]
 

@@ -1,16 +1,26 @@
 """Whether an exported model still computes what its PyTorch original does.
 
-`validate.py` has the steps, `original.py` what the original says, `backends/` how each side runs,
+`files.py` opens what is compared, `steps.py` has the steps, `original.py` what the original says, `backends/` how each side runs,
 `metrics.py` the differences as data, `parity.py` the budget and the judgement, `latency.py` the timing,
 `report.py` the verdict. Nothing here exports or repairs a model.
 """
 
 from __future__ import annotations
 
-# At once, not on first use: the submodule `validate` would hide the function once anything imports it.
-# This costs numpy; torch, onnx and onnxruntime are imported by the calls that need them.
-from .backends import Sample
-from .report import Report
-from .validate import validate
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+_EXPORTS = {"Report": ".report", "Sample": ".backends", "validate": ".files"}
 
 __all__ = ["Report", "Sample", "validate"]
+
+if TYPE_CHECKING:
+    from .backends import Sample as Sample
+    from .files import validate as validate
+    from .report import Report as Report
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_EXPORTS[name], __name__), name)

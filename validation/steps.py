@@ -26,7 +26,7 @@ from .original import Expected, Original, OriginalFailed, callable_of, is_float
 from .report import Cell, Report
 from .samples import named_inputs, resolve
 
-__all__ = ["validate"]
+__all__ = ["compare"]
 
 Array = npt.NDArray[Any]
 StrPath = str | os.PathLike[str]
@@ -35,7 +35,7 @@ DEPLOYED = "onnxruntime"
 AS_WRITTEN = "onnxruntime, optimiser off"
 
 
-def validate(
+def compare(
     model: Any,
     onnx: StrPath,
     inputs: Any = None,
@@ -50,45 +50,15 @@ def validate(
     threads: int | None = None,
     libraries: Sequence[StrPath] = (),
     isolate: bool = True,
-    verify: Callable[[Path], None] | None = None,
+    notes: Sequence[str] = (),
 ) -> Report:
-    """Compare an ONNX file on ONNX Runtime CPU with the PyTorch original it was made from.
-
-        report = validate(model, "model.onnx", (torch.randn(2, 3, 32, 32),))
-        print(report.text())
-        sys.exit(report.exit_code)
-
-    The original runs in eval mode on the CPU (modes are restored), twice, and once more in float64: the
-    budget of each output follows from its own rounding error (see `parity`). The candidate runs every
-    sample, and the first one also without the runtime's optimiser, which can hide faults of the file.
-
-    Args:
-        model: `nn.Module`, `ScriptModule`, `ExportedProgram` or any callable on CPU tensors.
-        onnx: the file. Its external data must lie next to it.
-        inputs: example inputs (a tensor, a tuple of arguments, a dict of keyword arguments); or texts such as
-            ``["x:float32[batch,3]"]``. Dims that the file leaves open are also tried at other sizes.
-        signature: an `export.signature.Signature`, instead of `inputs`.
-        samples: `Sample` objects or (label, args[, kwargs]), instead of `inputs`.
-        atol, rtol: the user's own tolerance instead of the derived budget; the report says so.
-        latency: measure medians on the first sample.
-        seed: of everything random here.
-        sizes: how many sizes to try, the example's included.
-        threads: of both sides; None takes PyTorch's current number.
-        libraries: custom-operator libraries of ONNX Runtime.
-        isolate: run ONNX Runtime in a child process, so that a crash or a hang is a finding and not the end.
-        verify: called with the file's path first; raises if the file is not what it should be.
-
-    Raises:
-        UsageError, ModelFileError: arguments that make no sense, a file that is no ONNX model.
-    """
+    """Compare an ONNX file with a model in memory: see `validate`. `notes` go into the report."""
     import torch
 
     path = _existing(onnx)
     for name, value in (("atol", atol), ("rtol", rtol)):
         if value is not None and not (value >= 0 and math.isfinite(value)):
             raise UsageError(f"{name} must be a finite number of at least 0, got {value}")
-    if verify is not None:
-        verify(path)
     graph = parsed(path).graph
     original = Original(callable_of(model), atol, rtol, seed)
     if inputs is None and signature is None and samples is None:
@@ -112,7 +82,7 @@ def validate(
             yield backend
 
     with _threads(count), evaluating(original.model):
-        cells, taken, notes = _compare(original, opened, found, count, latency)
+        cells, taken, remarks = _compare(original, opened, found, count, latency)
     return Report(
         model=_title(model),
         onnx=path.name,
@@ -120,7 +90,7 @@ def validate(
         required=(DEPLOYED,),
         latency=taken,
         environment=_environment(count, seed),
-        notes=tuple(notes),
+        notes=(*notes, *remarks),
     )
 
 

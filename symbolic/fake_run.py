@@ -48,6 +48,7 @@ class FakeRun:
     outputs: Sequence[TensorInfo]
     values: Sequence[tuple[int | None, ...]]  # None where data decides
     branches: Sequence[tuple[str, int]]  # sizes of a symbol at which a comparison would turn out otherwise
+    special: bool  # it holds for one size only (`n == 1`, `n == m`), where torch may write one for the other
 
 
 def run_fake(
@@ -95,7 +96,15 @@ def run_fake(
         [TensorInfo(dtypes.name_of(t.dtype), tuple(_dim(s, originals) for s in t.shape)) for t in outputs],
         [tuple(_value(s, originals, sizes) for s in t.shape) for t in outputs],
         [b for guard in env.guards[asked:] for b in _turning_points(guard.expr, originals, sizes)],
+        any(_pins(guard.expr) for guard in env.guards),
     )
+
+
+def _pins(condition: sympy.Basic) -> bool:
+    """Whether a condition is an equation of sizes; `n % 3 == 0` holds for many."""
+    import sympy
+
+    return isinstance(condition, sympy.Eq) and not condition.has(sympy.Function)
 
 
 def _turning_points(

@@ -236,7 +236,10 @@ def operator(
         _read_onnx_name(name, onnx_name)  # refuse before torch registers anything
         source = inspect.getsourcefile(function) or ""
         registry.refuse_twice(name, onnx_name, source, function.__name__)
-        custom_op = torch.library.custom_op(name, function, mutates_args=mutated, schema=text)
+        try:
+            custom_op = torch.library.custom_op(name, function, mutates_args=mutated, schema=text)
+        except (NotImplementedError, RuntimeError, ValueError) as e:
+            raise DeclarationError(f"{name}: torch refuses `{text}`: {e}") from None
         op = Operator(
             name,
             onnx=onnx_name,

@@ -2,9 +2,9 @@
 
 The fake kernel is Python, so the formula it computes is only visible by running it. It is run several times
 with different stand-in sizes (primes, the samples', each symbol once as 1), and again on both sides of every
-comparison of sizes that it made; a dim counts as known only where one expression is right in every run that
-the kernel accepts. So a formula that holds on one branch only (broadcasting of size 1, `if n > 128`) is never
-claimed.
+comparison of sizes that it made. A dim counts as known only where all runs give the same expression, but for
+those of special sizes (`n == 1`), in which it must be right. So a formula that holds on one branch only
+(broadcasting of size 1, `if n > 128`) is never claimed.
 """
 
 from __future__ import annotations
@@ -70,8 +70,6 @@ def _infer(op: Operator, tensors: Tensors, attributes: Mapping[str, Any]) -> tup
             refusal = refusal or (outcome if isinstance(outcome, ShapeError) else None)
         if not runs:
             raise refusal or ShapeError(f"{op.name} accepts no sizes")
-    # Where two sizes happen to be equal torch may write one for the other: ask the unequal ones first.
-    runs.sort(key=lambda t: len(set(t.sizes.values())) < len(t.sizes))
     if len({len(t.outputs) for t in runs}) != 1:
         return ()
     return tuple(_agreed(runs, k) for k in range(len(runs[0].outputs)))
@@ -107,16 +105,16 @@ def _name_unknown_dims(tensors: Tensors) -> dict[str, TensorInfo | list[TensorIn
 
 
 def _agreed(runs: Sequence[FakeRun], k: int) -> TensorInfo:
-    """What all runs say of output k: for each dim an expression that is right in every trace."""
+    """What all runs say of output k: for each dim an expression that is right in every run."""
     outputs = [t.outputs[k] for t in runs]
     dtype = outputs[0].dtype if all(o.dtype == outputs[0].dtype for o in outputs) else None
     shapes = [o.dims or () for o in outputs]
     if len({len(s) for s in shapes}) != 1:
         return TensorInfo(dtype, None)
 
-    def value(dim: Dim, trace: FakeRun) -> int | None:
+    def value(dim: Dim, run: FakeRun) -> int | None:
         try:
-            return dims.evaluate(dim, trace.sizes) if isinstance(dim, str) else dim
+            return dims.evaluate(dim, run.sizes) if isinstance(dim, str) else dim
         except (KeyError, ValueError):  # arithmetic with a name that is no identifier, `2*input.1`
             return None
 
@@ -124,7 +122,10 @@ def _agreed(runs: Sequence[FakeRun], k: int) -> TensorInfo:
         for candidate in dict.fromkeys(s[axis] for s in shapes):
             if candidate is None or (isinstance(candidate, str) and UNKNOWN in candidate):
                 continue
-            if all(value(candidate, t) == t.values[k][axis] is not None for t in runs):
+            if all(
+                (t.special or s[axis] == candidate) and value(candidate, t) == t.values[k][axis] is not None
+                for s, t in zip(shapes, runs, strict=True)
+            ):
                 return candidate
         return None
 

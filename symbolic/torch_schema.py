@@ -56,6 +56,10 @@ def _argument(name: str, p: inspect.Parameter, alias: int | None) -> str:
         raise DeclarationError(
             f"{name}: argument `{p.name}: {_spelled(p.annotation)}` is no torch type; {_HINT}"
         )
+    if p.kind is p.KEYWORD_ONLY and text.startswith("Tensor"):
+        raise DeclarationError(
+            f"{name}: argument `{p.name}`: torch allows no keyword-only tensor: move it before the `*`"
+        )
     if alias is not None:
         if not text.startswith("Tensor"):
             raise DeclarationError(f"{name}: mutates names `{p.name}`, which is no tensor")

@@ -357,6 +357,16 @@ def test_variable_arguments_and_missing_returns_are_refused() -> None:
             schema_of(function)
 
 
+def test_torchs_own_refusals_are_told_as_such() -> None:
+    def f(x: Tensor, *, w: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    with pytest.raises(DeclarationError, match="move it before the `\\*`"):
+        operator("t_iface::late", onnx="t_iface::Late")(f)
+    with pytest.raises(DeclarationError, match="torch refuses"):
+        operator("t_iface::odd", onnx="t_iface::Odd", schema="(Tensor x, Nonsense y) -> Tensor")(f)
+
+
 def test_what_is_mutated_must_be_a_tensor_argument() -> None:
     def f(x: Tensor, k: int) -> None:
         raise NotImplementedError

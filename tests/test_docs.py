@@ -27,9 +27,9 @@ def script_of(page: str) -> str:
             named = re.match(r"# ([\w/]+\.py)\n", text)
             lines.append(f"pathlib.Path({named[1]!r}).write_text({text!r})" if named else text)
         elif language == "console":
-            for command in re.findall(r"^\$ ((?:.*\\\n)*.*)$", text, re.MULTILINE):
-                if not command.startswith(("make", "git", "pip")):
-                    lines.append(f"subprocess.run({command!r}, shell=True, check=True)")
+            commands = re.findall(r"^\$ ((?:.*\\\n)*.*)$", text, re.MULTILINE)
+            ours = [c for c in commands if not c.startswith(("make", "git", "pip"))]
+            lines += [f"subprocess.run({c!r}, shell=True, check=True)" for c in ours]
     return "\n".join(lines)
 
 

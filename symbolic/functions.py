@@ -202,10 +202,15 @@ def _result_types(
             shape = None if t.rank is None else [None] * t.rank
             types[name] = helper.make_tensor_type_proto(dtypes.onnx_number(t.dtype), shape)
     results = [f"o{k}" for k in range(outputs)]
-    node = helper.make_node(op_type, names, results, **{n: _plain(v) for n, v in attributes.items()})
+    constants = {n: c for n, t in zip(names, inputs, strict=True) if t is not None and (c := _constant(t))}
     try:
+        node = helper.make_node(op_type, names, results, **{n: _plain(v) for n, v in attributes.items()})
         found = shape_inference.infer_node_outputs(
-            onnx.defs.get_schema(op_type, opset), node, types, opset_imports=[helper.make_opsetid("", opset)]
+            onnx.defs.get_schema(op_type, opset),
+            node,
+            types,
+            constants,
+            opset_imports=[helper.make_opsetid("", opset)],
         )
     except Exception:  # not enough is known; the body may still be right, and the checker looks at it later
         found = {}
@@ -216,6 +221,15 @@ def _result_types(
         rank = len(tensor.shape.dim) if tensor is not None and tensor.HasField("shape") else None
         known.append((dtype, rank))
     return known
+
+
+def _constant(tensor: Tensor) -> Any:
+    """The TensorProto of a constant: axes and shapes decide the rank of a result."""
+    import onnx_ir as ir
+
+    producer = tensor.value.producer()
+    attribute = producer.attributes.get("value") if producer is not None else None
+    return None if attribute is None else ir.to_proto(attribute.value)
 
 
 def _plain(value: Any) -> Any:
@@ -286,6 +300,8 @@ def build(op: Operator, node: ir.Node, opset: int) -> ir.Function:
         result = op.body_function(builder, *(arguments[n] for n in op.interface.arguments))
     except DeclarationError as e:
         raise DeclarationError(f"{op.name}: body: {e}") from None
+    except Exception as e:
+        raise DeclarationError(f"{op.name}: body: {type(e).__name__}: {e}") from e
     results = (
         [result]
         if isinstance(result, Tensor)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["capture"]
 
 # They warn when a trace fails; what a user can do about it is in the error.
-_CHATTY = ("torch.fx.experimental.symbolic_shapes", "torch.export._trace", "torch._export.non_strict_utils")
+_CHATTY = ("torch.fx.experimental.symbolic_shapes", "torch.export._trace", "torch._guards", "torch._dynamo")
 
 
 def capture(
@@ -57,17 +57,17 @@ def capture(
     ):
         warnings.simplefilter("ignore")
         try:
-            program = torch.export.export(
-                module,
-                args,
-                kwargs,
-                dynamic_shapes=shapes,
-                strict=False,
-            )
+            program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
         except ExportError:
             raise
         except Exception as e:
-            raise ExportError(_explain(e, signature, fixed, log)) from e
+            text = _explain(e, signature, fixed, log)
+            if log.kept or log.decomposed or source.is_torchscript or not _specialised(e):
+                raise ExportError(text) from e
+            try:  # reading the bytecode, torch understands int(x.shape[0]); it does not know autograd.Functions
+                program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=True)
+            except Exception:
+                raise ExportError(text) from e
     return program, log
 
 
@@ -133,7 +133,7 @@ def _explain(
     error: Exception, signature: Signature, fixed: list[tuple[int, str | None]], log: Recording
 ) -> str:
     text = str(error)
-    if "onstraint" in text or "pecialized" in text or "specialised" in text:
+    if _specialised(error):
         lines = []
         for path, axis, size in re.findall(
             r"L((?:\[(?:'[^']*'|\d+)\])+)\.size\(\)\[(\d+)\].*?\((\d+)\)", text
@@ -170,6 +170,10 @@ def _explain(
             f"a C extension), declare it: deployops.adopt({log.decomposed[-1]}, onnx='domain::Type')"
         )
     return f"torch.export cannot trace the model: {_reason(error)}{at}"
+
+
+def _specialised(error: Exception) -> bool:
+    return "onstraint" in str(error) or "pecialized" in str(error)
 
 
 def _fixed_text(signature: Signature, name: str, axis: int | None, size: str, where: str | None) -> str:

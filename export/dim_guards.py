@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["DimCondition", "unmet_conditions"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DimCondition:
     """A condition on the dims, in the user's names, that some declared sizes do not meet.
 
@@ -37,6 +37,14 @@ class DimCondition:
     text: str
     breaks_at: Mapping[str, int]
     size_one: bool = False
+
+    @property
+    def can_be_tried(self) -> bool:
+        """Whether running the model at `breaks_at` tells all: special cases of torch, and a single size left out.
+
+        torch adds the latter by itself too: a computed size of 1, simplified, reads `batch != 2`.
+        """
+        return bool(self.breaks_at) and (self.size_one or re.fullmatch(r"\w+ != \d+", self.text) is not None)
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{name}={size}" for name, size in self.breaks_at.items())

@@ -7,7 +7,7 @@ import os
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from ..symbolic.operator import Operator
+    from .dim_guards import DimCondition
     from .input_spec import Symbol
 
 __all__ = ["CustomOps", "export_model"]
@@ -131,7 +132,7 @@ def _export(
     with clock("trace"):
         leaves = _leaf_names(source, signature, original)
         notes += findings.mutation_notes(census.written_buffers, [leaves[k] for k in census.written_inputs])
-        program = _program(source, signature, args, kwargs, leaves)
+        program, doubts = _program(source, signature, args, kwargs, leaves)
     with clock("translate"):
         refuse_unmapped(program, opset)
         program = _functionalised(program, opset)
@@ -170,7 +171,7 @@ def _export(
         # Beside the target, so that the last step is a rename on one file system.
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=".deployops-") as folder:
             trial = write_model(onnx_model, Path(folder) / "trial.onnx", external_data=external_data)
-            sizes = _try(trial.paths[0], onnx_model, original, signature, bool(census.random), notes)
+            sizes = _try(trial.paths[0], onnx_model, original, signature, bool(census.random), doubts, notes)
     with clock("write"):
         if mode == "node":
             onnx_model.functions.clear()
@@ -222,16 +223,22 @@ def _program(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     leaves: Sequence[str],
-) -> ExportedProgram:
-    """Trace the module, or take the program the file holds."""
+) -> tuple[ExportedProgram, dict[DimCondition, str | None]]:
+    """Trace the module, or take the program the file holds; with conditions on sizes that are to be tried, and their lines.
+
+    Raises ExportError for conditions that no trial can settle.
+    """
     if source.program is not None:
-        return copy_program(source.program)
+        return copy_program(source.program), {}
     program, log = capture(source, signature, args, kwargs)
     source.notes += findings.function_notes(log)
     unmet = unmet_conditions(program, signature, source.module)
     names = naming.input_names(program, leaves)
-    findings.refuse_conditions(unmet, lambda c: condition_line(program, signature, names, c.breaks_at))
-    return program
+    lines = {c: condition_line(program, signature, names, c.breaks_at) for c in unmet}
+    grave = {c: line for c, line in lines.items() if not c.can_be_tried and not c.size_one}
+    if grave:
+        raise ExportError(findings.conditions_text(grave))
+    return program, {c: line for c, line in lines.items() if c.can_be_tried}
 
 
 def _named_tensors(names: Sequence[str], results: Any) -> dict[str, Any]:
@@ -353,9 +360,15 @@ def _describe(model: ir.Model, signature: Signature, used: Mapping[Any, Operator
 
 
 def _try(
-    path: Path, model: ir.Model, original: Any, signature: Signature, random: bool, notes: list[Note]
-) -> Iterable[Mapping[str, int]]:
-    """Run the file at the example's sizes and at others, against the original."""
+    path: Path,
+    model: ir.Model,
+    original: Any,
+    signature: Signature,
+    random: bool,
+    doubts: Mapping[DimCondition, str | None],
+    notes: list[Note],
+) -> list[Mapping[str, int]]:
+    """Run the file at sizes other than the example's, those of the doubts among them, against the original."""
     session = None
     try:
         # The optimiser would hide faults of the file: it removes an active Dropout, for one.
@@ -366,14 +379,24 @@ def _try(
         raise ExportError(f"ONNX Runtime refuses the exported model: {e}") from e
     if random:
         notes.append(Note("not checked", "the file's numbers: the original is random"))
-    done = []
+    runs = session is not None and not random
+    excluded = {c: line for c, line in doubts.items() if not c.size_one}
+    if excluded and not runs:
+        raise ExportError(findings.conditions_text(excluded))
+    done: list[Mapping[str, int]] = []
     # The example's own sizes are what was traced: others tell more. The last have every dim at its lowest.
-    for seed, sizes in enumerate(signature.other_sizes(2) or [{}]):
+    trials: list[tuple[Mapping[str, int], DimCondition | None]] = [
+        *((sizes, None) for sizes in signature.other_sizes(2) or [{}]),
+        *(({**signature.example_sizes(), **c.breaks_at}, c) for c in doubts),
+    ]
+    for seed, (sizes, doubt) in enumerate(trials):
         values = signature.make(sizes, seed)
         args, kwargs = signature.bind(values, original)
         try:
             expected = checks.call_original(original, args, kwargs)
         except Exception as e:
+            if doubt is not None:
+                continue  # the condition is the model's own
             notes.append(
                 Note(
                     "not checked",
@@ -381,16 +404,21 @@ def _try(
                 )
             )
             continue
-        checks.check_output_sizes(model, expected, sizes)
-        if session is not None and not random:
-            checks.run_and_compare(
-                session,
-                values,
-                expected,
-                sizes,
-                again=lambda v: checks.call_original(original, *signature.bind(v, original)),
-            )
-            done.append(sizes)
+        try:
+            checks.check_output_sizes(model, expected, sizes)
+            if runs:
+                checks.run_and_compare(
+                    session,
+                    values,
+                    expected,
+                    sizes,
+                    again=lambda v: checks.call_original(original, *signature.bind(v, original)),
+                )
+                done.append(sizes)
+        except ExportError as e:
+            if doubt is None:
+                raise
+            raise ExportError(f"{findings.conditions_text({doubt: doubts[doubt]})}\n  Tried: {e}") from e
     return done
 
 

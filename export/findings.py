@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ExportError
 from .result import Note
 
 if TYPE_CHECKING:
@@ -17,12 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "complex_notes",
+    "conditions_text",
     "constant_output_notes",
     "float_attribute_notes",
     "function_notes",
     "mutation_notes",
     "random_notes",
-    "refuse_conditions",
     "unused_input_notes",
 ]
 
@@ -59,18 +58,14 @@ def function_notes(log: Recording) -> list[Note]:
     return notes
 
 
-def refuse_conditions(
-    conditions: Sequence[DimCondition], line_of: Callable[[DimCondition], str | None]
-) -> None:
-    """Raises ExportError where some sizes that were asked for would give a wrong model without a word."""
-    grave = [c for c in conditions if not c.size_one]
-    if grave:
-        raise ExportError(
-            "the traced model is right only under conditions that the sizes asked for do not meet:\n"
-            + "\n".join(f"  - {c}" + (f"\n    from {line}" if (line := line_of(c)) else "") for c in grave)
-            + "\n  Give the dim a range or a multiple that meets it (batch=2..64, h=32..512%32), one name to dims that "
-            "must be equal, or a number"
-        )
+def conditions_text(conditions: Mapping[DimCondition, str | None]) -> str:
+    """Why some sizes that were asked for would give a wrong model; with the line that made each condition."""
+    return (
+        "the traced model is right only under conditions that the sizes asked for do not meet:\n"
+        + "\n".join(f"  - {c}" + (f"\n    from {line}" if line else "") for c, line in conditions.items())
+        + "\n  Give the dim a range or a multiple that meets it (batch=2..64, h=32..512%32), one name to dims that "
+        "must be equal, or a number"
+    )
 
 
 def mutation_notes(buffers: Sequence[str], inputs: Sequence[str]) -> list[Note]:

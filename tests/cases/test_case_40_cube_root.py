@@ -1,0 +1,76 @@
+"""Case 40: cube roots of negative numbers, zeros and subnormals are np.cbrt's; a formula that is not is exported as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from deployops.symbolic import registry
+
+registry.load_builtin()
+X = np.array(
+    [-27, -8, -1, -1e-30, -0.0, 0.0, 1e-30, 1e-45, 1, 8, 27, 1e38, np.inf, -np.inf, np.nan], np.float32
+)
+TRUTH = np.cbrt(X.astype(np.float64))
+
+
+class CubeRoot(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.ops.deployops.cube_root(x)
+
+
+@pytest.mark.parametrize("mode", ["function", "standard"])
+def test_the_shipped_operator_is_cbrt_everywhere(deploy: Any, mode: str) -> None:
+    got = deploy(CubeRoot(), ["x:float32[n]"], custom_ops=mode).run(X)[0]
+    np.testing.assert_allclose(got.astype(np.float64), TRUTH, rtol=5e-7)  # NaN and inf in the same places
+    assert np.signbit(got[4])  # -0.0 keeps its sign
+    assert not np.signbit(got[5])
+
+
+def test_its_gradient_is_right_and_finite_at_zero() -> None:
+    x = torch.tensor([-8.0, -0.0, 0.0, 8.0], requires_grad=True)
+    torch.ops.deployops.cube_root(x).sum().backward()
+    assert torch.isfinite(x.grad).all()
+    np.testing.assert_allclose(x.grad[[0, 3]], [1 / 12, 1 / 12], rtol=1e-6)
+
+
+FORMS = {
+    "pow": lambda t: t.pow(1 / 3),
+    "sign and abs": lambda t: t.sign() * t.abs().pow(1 / 3),
+    "exp and log": lambda t: t.sign() * torch.exp(torch.log(t.abs()) / 3),
+}
+
+
+@pytest.mark.parametrize("form", list(FORMS))
+def test_a_models_own_formula_is_exported_as_it_is(deploy: Any, form: str) -> None:
+    class Own(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return FORMS[form](x)
+
+    got = deploy(Own(), ["x:float32[n]"]).run(X)[0]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        wide = X.astype(np.float64)
+        expected = {
+            "pow": np.power(wide, 1 / 3),
+            "sign and abs": np.sign(wide) * np.abs(wide) ** (1 / 3),
+            "exp and log": np.sign(wide) * np.exp(np.log(np.abs(wide)) / 3),
+        }[form]
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+def test_the_copysign_form_exports_or_is_refused_with_its_line(deploy: Any) -> None:
+    """torch's exporter has no signbit: never a file that is silently something else."""
+    from deployops.errors import ExportError
+
+    class CopySign(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.copysign(x.abs().pow(1 / 3), x)
+
+    with pytest.raises(ExportError) as caught:
+        deploy(CopySign(), ["x:float32[n]"])
+    assert "signbit" in str(caught.value) or "copysign" in str(caught.value)
+    assert "test_case_40_cube_root.py:" in str(caught.value)

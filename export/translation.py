@@ -82,7 +82,7 @@ def translate(
                 dynamic_shapes=dynamic_shapes,
             )
     except torch.onnx.errors.OnnxExporterError as error:
-        raise ExportError(_explain(error, program)) from error
+        raise ExportError(_explain(error, program, opset)) from error
     assert exported is not None  # torch's annotation covers the old exporter, which returns nothing
     model: ir.Model = exported.model
     _require_opset(model, opset)
@@ -160,7 +160,21 @@ def _require_opset(model: ir.Model, opset: int) -> None:
     model.ir_version = max(model.ir_version, least)
 
 
-def _explain(error: BaseException, program: torch.export.ExportedProgram) -> str:
+def _line_of(name: str, program: torch.export.ExportedProgram, opset: int) -> str | None:
+    """The user's line behind a node, which may be one that a decomposition made."""
+    from .onnx_functions import decompositions
+
+    node = next((n for n in program.graph.nodes if n.name == name), None)
+    if node is None:
+        try:
+            decomposed = program.run_decompositions(decompositions(opset))
+        except Exception:  # the error that is being explained matters more
+            return None
+        node = next((n for n in decomposed.graph.nodes if n.name == name), None)
+    return None if node is None else user_frame(node)
+
+
+def _explain(error: BaseException, program: torch.export.ExportedProgram, opset: int) -> str:
     causes = [error]
     while (cause := causes[-1].__cause__) is not None:
         causes.append(cause)
@@ -168,7 +182,6 @@ def _explain(error: BaseException, program: torch.export.ExportedProgram) -> str
     text = f"the model could not be translated to ONNX: {reason}"
     for cause in causes:
         if named := re.search(r"translating node %(\w+)", str(cause)):
-            nodes = [node for node in program.graph.nodes if node.name == named[1]]
-            where = user_frame(nodes[0]) if nodes else None
+            where = _line_of(named[1], program, opset)
             return f"{text}\n  at {where}" if where else f"{text}\n  at node {named[1]}"
     return text

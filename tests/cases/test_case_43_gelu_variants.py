@@ -87,6 +87,4 @@ def test_a_lost_attribute_fails_validation(command: Any, tmp_path: Path) -> None
         "0",
     )
     assert tolerated.code == 0
-    assert (
-        "0.001" in tolerated.out or "1e-03" in tolerated.out or "1e-3" in tolerated.out
-    )  # the user's own, and shown
+    assert "user tolerance" in tolerated.out  # allowed, and shown as such

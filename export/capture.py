@@ -107,6 +107,24 @@ def _stderr_held_back() -> Iterator[None]:
         sys.stderr.write(text)
 
 
+def _where() -> str | None:
+    """The user's line, and the custom operator whose fake kernel is running, if one is."""
+    import torch
+
+    line = user_line()
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        frame = frame.f_back
+        operator = frame.f_locals.get("func")
+        if isinstance(operator, torch._ops.OpOverload) and operator.namespace not in ("aten", "prims"):
+            kernel = (
+                f"by the fake kernel of {operator.name()}, which takes sizes for numbers (in C++: sym_sizes() and "
+                "new_empty_symint(), not sizes())"
+            )
+            return f"{line}, {kernel}" if line else kernel
+    return line
+
+
 @contextlib.contextmanager
 def _specialisations(found: list[tuple[int, str | None]]) -> Iterator[None]:
     """Write down where a symbolic size becomes a number: the size, and the user's line that did it."""
@@ -119,7 +137,7 @@ def _specialisations(found: list[tuple[int, str | None]]) -> Iterator[None]:
 
     def watch(self: Any, symbol: Any, target: Any, *rest: Any, **keywords: Any) -> Any:
         if getattr(target, "is_Integer", False):
-            found.append((int(target), user_line()))
+            found.append((int(target), _where()))
         return original(self, symbol, target, *rest, **keywords)
 
     ShapeEnv._set_replacement = watch  # type: ignore[method-assign, assignment]

@@ -6,6 +6,7 @@ what a trace hides: random operators, and modules that compute with the statisti
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,8 @@ from .buffers import buffers_kept
 from .user_code import user_line
 
 __all__ = ["Census", "take_census"]
+
+_CHECK_INPUT = "Check --input: dtypes, sizes and the order of the inputs"
 
 
 @dataclass(slots=True)
@@ -76,7 +79,7 @@ def take_census(
             raise ExportError(
                 f"the model itself fails on these inputs: {type(e).__name__}: {reason}"
                 + (f"\n  at {where}" if where else "")
-                + f"\n  {advise() or 'Check --input: dtypes, sizes and the order of the inputs'}"
+                + f"\n  {_unknown_operator(e) or advise() or _CHECK_INPUT}"
             ) from e
     if (
         branches
@@ -86,6 +89,16 @@ def take_census(
         k for k, v in enumerate(leaves) if isinstance(v, torch.Tensor) and v._version != versions[k]
     ]
     return census
+
+
+def _unknown_operator(error: Exception) -> str | None:
+    found = re.search(r"'_OpNamespace' '(\w+)' object has no attribute '(\w+)'", str(error))
+    if found is None:
+        return None
+    return (
+        f"torch knows no operator {found[1]}::{found[2]}: give its library with --load-library LIB.so, or the Python module "
+        "that defines it with --ops MODULE"
+    )
 
 
 def _draws(func: Any, args: Any) -> bool:

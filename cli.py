@@ -324,7 +324,7 @@ def _prepare(packs: tuple[str, ...], libraries: tuple[str, ...]) -> None:
 def _samples(path: str | None) -> dict[str, Any] | None:
     if path is None:
         return None
-    from .export.signature import load_npz
+    from .export.inputs.signature import load_npz
 
     return load_npz(path)
 

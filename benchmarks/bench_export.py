@@ -79,8 +79,9 @@ def _steps(model: Any, args: tuple[Any, ...], dims: dict[int, str], path: Path) 
     import torch
     from torch.export import Dim
 
-    from deployops.export import passes, translation, write
-    from deployops.export.garbage import collector_paused
+    from deployops.export.graph import passes, translation
+    from deployops.export.graph.garbage import collector_paused
+    from deployops.export.onnx_file import write
 
     dynamic = (dict.fromkeys(dims, Dim.DYNAMIC),)
     with torch.no_grad(), collector_paused():

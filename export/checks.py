@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx_ir as ir
 
-    from .signature import Signature
+    from .inputs.signature import Signature
 
 __all__ = [
     "as_array",

@@ -18,22 +18,22 @@ from . import checks, findings, naming
 from .capture import capture
 from .census import take_census
 from .clock import Clock
-from .condition_lines import condition_line
-from .dim_guards import unmet_conditions
+from .graph.program_copy import copy_program, drop_constant_outputs
+from .inputs.condition_lines import condition_line
+from .inputs.dim_guards import unmet_conditions
+from .inputs.signature import Signature
+from .inputs.working_sizes import size_advice
 from .missing import refuse_missing, refuse_unmapped
-from .program_copy import copy_program, drop_constant_outputs
 from .result import ExportedModel, Note, TensorSpec
-from .signature import Signature
 from .source import Source, open_source, read_signature, ready
-from .working_sizes import size_advice
 
 if TYPE_CHECKING:
     import onnx_ir as ir
     from torch.export import ExportedProgram
 
     from ..symbolic.operator import Operator
-    from .dim_guards import DimCondition
-    from .input_spec import Symbol
+    from .inputs.dim_guards import DimCondition
+    from .inputs.input_spec import Symbol
 
 __all__ = ["CustomOps", "export_model"]
 
@@ -98,7 +98,7 @@ def export_model(
 
 
 def _version(opset: int | None) -> int:
-    from .translation import DEFAULT_OPSET, OPSETS
+    from .graph.translation import DEFAULT_OPSET, OPSETS
 
     if opset is not None and opset not in OPSETS:
         raise UsageError(
@@ -118,9 +118,9 @@ def _export(
     external_data: bool | None,
     clock: Clock,
 ) -> ExportedModel:
-    from . import passes
-    from .translation import translate as translate_program
-    from .write import write_model
+    from .graph import passes
+    from .graph.translation import translate as translate_program
+    from .onnx_file.write import write_model
 
     notes = source.notes
     original = source.callable()
@@ -263,7 +263,7 @@ def _functionalised(program: ExportedProgram, opset: int) -> ExportedProgram:
     if any(graph is not program.graph for graph, _, _, _ in calls):
         # In a branch of torch.cond. torch's decomposition cannot retrace the placeholder of an ONNX node there, so it
         # comes first, and the exporter's own has nothing left to do.
-        from .onnx_functions import decompositions
+        from .graph.onnx_functions import decompositions
 
         functional = _decomposed(program, decompositions(opset))
         vars(functional)["run_decompositions"] = lambda *_, **__: functional

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from ..symbolic.autograd_functions import Recording
-    from .dim_guards import DimCondition
+    from .inputs.dim_guards import DimCondition
 
 __all__ = [
     "complex_notes",

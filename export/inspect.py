@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..symbolic import dtypes
-from .model_file import Kind, identify
+from .model_files.model_file import Kind, identify
 from .result import TensorSpec
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def inspect_model(path: str | os.PathLike[str]) -> Inspection:
     file = identify(path)
     if file.kind is not Kind.ONNX:
         return Inspection(file.path, file.kind.value, file.description, file.size, file.unsafe_globals)
-    from .integrity import DIGEST_KEY, read_model, verify_digest
+    from .onnx_file.integrity import DIGEST_KEY, read_model, verify_digest
 
     verify_digest(path)
     model = read_model(path)

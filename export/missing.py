@@ -20,7 +20,7 @@ def refuse_missing(called: Mapping[Any, str | None], opset: int) -> None:
 
     `called` maps torch overloads to the line that calls each first.
     """
-    from .onnx_functions import has_function
+    from .graph.onnx_functions import has_function
 
     texts = []
     for overload, where in called.items():
@@ -38,7 +38,7 @@ def refuse_missing(called: Mapping[Any, str | None], opset: int) -> None:
 
 def refuse_unmapped(program: ExportedProgram, opset: int) -> None:
     """Raise ExportError naming every operator of a traced program that nothing translates."""
-    from .translation import unmapped, user_frame
+    from .graph.translation import unmapped, user_frame
 
     texts = []
     for overload, node in unmapped(program, lambda o: registry.by_overload(o) is not None):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
     from torch.export import ExportedProgram
 
-    from .signature import Signature
+    from .inputs.signature import Signature
 
 __all__ = ["input_names", "name_dims", "name_inputs", "name_outputs", "output_names"]
 

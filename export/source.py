@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ExportError, UsageError
+from .inputs.signature import Signature, signature_from_specs, signature_from_values
 from .result import Note
-from .signature import Signature, signature_from_specs, signature_from_values
 
 if TYPE_CHECKING:
     import torch
 
-    from .input_spec import Symbol
+    from .inputs.input_spec import Symbol
 
 __all__ = ["Source", "open_source", "read_signature", "ready"]
 
@@ -75,7 +75,7 @@ def open_source(model: Any, *, trust: bool, factory: str | None) -> Source:
         raise UsageError(
             f"expected a torch.nn.Module, an ExportedProgram or the path of a model file; got {type(model).__name__}"
         )
-    from .load import load_model
+    from .model_files.load import load_model
 
     loaded = load_model(model, trust=trust, model=factory)
     return Source(
@@ -183,7 +183,7 @@ def _variable_dims(
     """The dims that a traced program left open, named by the first input that has them, with its ranges."""
     from torch.export.graph_signature import InputKind
 
-    from .input_spec import Symbol
+    from .inputs.input_spec import Symbol
 
     specs = [s for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
     values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
@@ -205,13 +205,13 @@ def _variable_dims(
 
 
 def _is_spec(value: Any) -> bool:
-    from .input_spec import InputSpec
+    from .inputs.input_spec import InputSpec
 
     return isinstance(value, (str, InputSpec))
 
 
 def _parameters(source: Source) -> str:
-    from .forward_binding import forward_parameters
+    from .inputs.forward_binding import forward_parameters
 
     signature = forward_parameters(source.callable())
     return f". forward takes {signature}" if signature is not None else ""

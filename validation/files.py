@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..export.integrity import read_model, verify_digest
+from ..export.onnx_file.integrity import read_model, verify_digest
 from ..export.source import open_source, read_signature
 from ..symbolic import registry
 from .report import Report
@@ -88,7 +88,7 @@ def validate(
             signature, inputs = read_signature(source, specs, data=data), None
         model = source.callable()
     elif inputs is None and signature is None and samples is None:
-        from ..export.signature import signature_from_specs
+        from ..export.inputs.signature import signature_from_specs
 
         recorded = _recorded_inputs(onnx)
         if not (recorded or data):

@@ -47,7 +47,7 @@ def resolve(
         found = [s if isinstance(s, Sample) else Sample(str(s[0]), tuple(s[1]), *s[2:]) for s in samples]
     elif signature is not None or _texts(inputs):
         if signature is None:
-            from ..export.signature import signature_from_specs
+            from ..export.inputs.signature import signature_from_specs
 
             signature = signature_from_specs(inputs)
         found = from_signature(signature, model, sizes, seed)

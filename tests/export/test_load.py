@@ -19,8 +19,8 @@ import pytest
 import torch
 
 from deployops.errors import ModelFileError, UsageError
-from deployops.export.load import load_model
-from deployops.export.model_file import Kind, identify
+from deployops.export.model_files.load import load_model
+from deployops.export.model_files.model_file import Kind, identify
 
 torch.set_num_threads(1)
 warnings.filterwarnings("ignore", category=DeprecationWarning)

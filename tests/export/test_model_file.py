@@ -20,9 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deployops.errors import DeployOpsError, ModelFileError
-from deployops.export.model_file import Kind, identify
-from deployops.export.pickle_scan import ALLOWED_GLOBALS, scan_pickle, unsafe_globals
-from deployops.export.program_strings import is_safe_guard, is_safe_size_expression
+from deployops.export.model_files.model_file import Kind, identify
+from deployops.export.model_files.pickle_scan import ALLOWED_GLOBALS, scan_pickle, unsafe_globals
+from deployops.export.model_files.program_strings import is_safe_guard, is_safe_size_expression
 
 torch.set_num_threads(1)
 
@@ -246,7 +246,7 @@ def test_a_zip_bomb_is_refused_unread(tmp_path: Path) -> None:
 
 def test_no_heavy_import(files: dict[str, Path]) -> None:
     code = (
-        "import sys\nfrom deployops.export.model_file import identify\n"
+        "import sys\nfrom deployops.export.model_files.model_file import identify\n"
         "for path in sys.argv[1:]: identify(path)\n"
         "print([m for m in ('torch', 'numpy', 'onnx', 'sympy') if m in sys.modules])"
     )

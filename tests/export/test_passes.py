@@ -13,7 +13,7 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from deployops.export.passes import SOURCE_KEY, optimize, strip_metadata
+from deployops.export.graph.passes import SOURCE_KEY, optimize, strip_metadata
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -287,7 +287,7 @@ def test_metadata_keep_the_module_and_no_path() -> None:
 
 _EXPORT = """
 import hashlib, torch, sys, onnx_ir as ir
-from deployops.export import passes, translation
+from deployops.export.graph import passes, translation
 torch.set_num_threads(1); torch.manual_seed(0)
 layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
 model = torch.nn.Sequential(torch.nn.Embedding(9, 16), layer, torch.nn.Linear(16, 3))

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deployops.errors import UsageError
-from deployops.export.dim_guards import unmet_conditions
-from deployops.export.input_spec import DTYPES
-from deployops.export.signature import (
+from deployops.export.inputs.dim_guards import unmet_conditions
+from deployops.export.inputs.input_spec import DTYPES
+from deployops.export.inputs.signature import (
     InputSpec,
     Signature,
     Symbol,
@@ -168,7 +168,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 def test_reading_a_spec_loads_neither_torch_nor_numpy() -> None:
     code = (
-        "import sys; from deployops.export.signature import signature_from_specs as read;"
+        "import sys; from deployops.export.inputs.signature import signature_from_specs as read;"
         "read(['x:float32[b,3]']).example_sizes();"
         "sys.exit(' '.join({'torch', 'numpy', 'onnx'} & set(sys.modules)) or 0)"
     )

@@ -17,10 +17,10 @@ from torch.export import Dim
 from torch.nn import functional as F
 
 from deployops.errors import ExportError
-from deployops.export import decomposition, passes, translation
-from deployops.export.decomposition import without_retrace
-from deployops.export.translation import DEFAULT_OPSET, OPSETS, translate, unmapped, user_frame
-from deployops.export.type_promotion import promotes_nothing
+from deployops.export.graph import decomposition, passes, translation
+from deployops.export.graph.decomposition import without_retrace
+from deployops.export.graph.translation import DEFAULT_OPSET, OPSETS, translate, unmapped, user_frame
+from deployops.export.graph.type_promotion import promotes_nothing
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.filterwarnings("ignore")

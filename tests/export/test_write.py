@@ -13,8 +13,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from deployops.errors import ExportError, ModelFileError, UsageError
-from deployops.export import replace_file, write
-from deployops.export.write import WrittenModel, read_model, verify_digest, write_model
+from deployops.export.onnx_file import replace_file, write
+from deployops.export.onnx_file.write import WrittenModel, read_model, verify_digest, write_model
 
 
 def linear_model(rows: int = 64, seed: int = 0) -> onnx.ModelProto:

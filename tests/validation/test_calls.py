@@ -47,7 +47,7 @@ def test_ways_to_give_inputs(net: nn.Module, export: Build, inputs: Any) -> None
 
 
 def test_a_signature_gives_names_and_sizes(net: nn.Module, export: Build) -> None:
-    from deployops.export.signature import signature_from_specs
+    from deployops.export.inputs.signature import signature_from_specs
 
     report = run(net, export(net, (X,)), signature=signature_from_specs(["input:float32[n=3..9,8]"]), sizes=2)
     assert report.exit_code == 0
@@ -336,9 +336,7 @@ def test_import_needs_no_torch_and_no_runtime() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
 
-@pytest.mark.parametrize(
-    "first", ["deployops.validation.files", "deployops.validation.report", "deployops"]
-)
+@pytest.mark.parametrize("first", ["deployops.validation.files", "deployops.validation.report", "deployops"])
 def test_the_function_is_not_hidden_by_its_module(first: str) -> None:
     code = f"import {first}, deployops; from deployops.validation import validate; print(validate.__name__)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "validate\n"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ..errors import ModelFileError, UsageError
+from ...errors import ModelFileError, UsageError
 from .checkpoint import fill_module, find_weights, listed
 from .load_graph import load_program, load_torchscript, one_line
 from .model_callable import build_model

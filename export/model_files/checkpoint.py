@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ModelFileError
+from ...errors import ModelFileError
 
 if TYPE_CHECKING:
     import torch

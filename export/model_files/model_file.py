@@ -17,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import ModelFileError
+from ...errors import ModelFileError
 from .archive import Archive, DamagedFileError, open_archive
 from .magic import by_magic
 from .pickle_scan import is_pickle_start, scan_pickle, unsafe_globals

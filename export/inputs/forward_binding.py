@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-from ..errors import UsageError
+from ...errors import UsageError
 
 __all__ = ["Forward", "flatten", "forward_parameters", "mismatch", "nest", "place"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError
+from ...errors import UsageError
 
 if TYPE_CHECKING:
     import torch

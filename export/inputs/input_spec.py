@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ..errors import UsageError
+from ...errors import UsageError
 
 __all__ = ["DTYPES", "IDENTIFIER", "InputSpec", "PythonValue", "Symbol", "unified"]
 

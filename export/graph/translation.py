@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ExportError
+from ...errors import ExportError
+from ..user_code import is_library
 from .garbage import collector_paused
 from .logs import quiet
-from .user_code import is_library
 
 if TYPE_CHECKING:
     import onnx_ir as ir

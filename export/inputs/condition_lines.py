@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from .user_code import is_library
+from ..user_code import is_library
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

@@ -17,7 +17,7 @@ import math
 import re
 from typing import NoReturn
 
-from ..errors import UsageError
+from ...errors import UsageError
 from .input_spec import DTYPES, IDENTIFIER, InputSpec, PythonValue, Symbol
 
 __all__ = ["EXAMPLE", "parse_dim", "parse_input"]

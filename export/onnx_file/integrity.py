@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from ..errors import ModelFileError
+from ...errors import ModelFileError
 
 if TYPE_CHECKING:
     import onnx

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import __version__
-from ..errors import ExportError, ModelFileError, UsageError
+from ... import __version__
+from ...errors import ExportError, ModelFileError, UsageError
 from .integrity import DATA_KEY, DIGEST_KEY, DIGEST_MARK, NO_DIGEST, PRODUCER, read_model, verify_digest
 from .replace_file import HashedFile, remove, remove_stale, replacing
 

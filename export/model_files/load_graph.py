@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
-from ..errors import ModelFileError
+from ...errors import ModelFileError
 from .checkpoint import listed
 from .model_file import ModelFile, shown
 from .program_scan import scan_program

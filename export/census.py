@@ -17,6 +17,7 @@ from .user_code import user_line
 
 __all__ = ["Census", "take_census"]
 
+_WIDTHS = ("bfloat16", "float16", "float32", "float64")
 _CHECK_INPUT = "Check --input: dtypes, sizes and the order of the inputs"
 
 
@@ -27,6 +28,7 @@ class Census:
     outputs: Any = None
     custom: dict[Any, str | None] = field(default_factory=dict)
     random: dict[str, str | None] = field(default_factory=dict)
+    narrowest: str = "float64"  # of the floating point types it computes in
     written_buffers: list[str] = field(default_factory=list)
     written_inputs: list[int] = field(default_factory=list)  # places among the leaves of the call
 
@@ -62,7 +64,12 @@ def take_census(
                     census.custom[func] = user_line()
             elif torch.Tag.nondeterministic_seeded in func.tags and _draws(func, args):
                 census.random.setdefault(str(func).split(".")[1], user_line())
-            return func(*args, **(kwargs or {}))
+            result = func(*args, **(kwargs or {}))
+            for value in result if isinstance(result, (tuple, list)) else (result,):
+                dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
+                if dtype in _WIDTHS and _WIDTHS.index(dtype) < _WIDTHS.index(census.narrowest):
+                    census.narrowest = dtype
+            return result
 
     leaves, spec = pytree.tree_flatten((args, kwargs))
     leaves = [v.clone() if isinstance(v, torch.Tensor) else v for v in leaves]

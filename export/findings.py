@@ -93,15 +93,17 @@ def mutation_notes(buffers: Sequence[str], inputs: Sequence[str]) -> list[Note]:
 
 def constant_output_notes(program: ExportedProgram) -> list[Note]:
     """Returned values that are no tensors: ONNX outputs are."""
-    from torch.export.graph_signature import ConstantArgument, OutputKind
+    from torch.export.graph_signature import OutputKind, TensorArgument
 
+    results = [s.arg for s in program.graph_signature.output_specs if s.kind is OutputKind.USER_OUTPUT]
     return [
         Note(
             "warning",
-            f"result {k} of the model is the constant {s.arg.value!r}, not a tensor: it is left out",
+            f"result {k} of the model is {f'the constant {arg.value!r}' if hasattr(arg, 'value') else 'a number'}, not a "
+            "tensor: it is left out",
         )
-        for k, s in enumerate(program.graph_signature.output_specs)
-        if s.kind is OutputKind.USER_OUTPUT and isinstance(s.arg, ConstantArgument)
+        for k, arg in enumerate(results)
+        if not isinstance(arg, TensorArgument)
     ]
 
 

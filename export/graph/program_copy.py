@@ -33,14 +33,14 @@ def copy_program(program: ExportedProgram) -> ExportedProgram:
 
 def drop_constant_outputs(program: ExportedProgram) -> None:
     """Leave out of the results what is no tensor, a number or None, in place: outputs of ONNX are tensors."""
-    from torch.export.graph_signature import ConstantArgument, OutputKind
+    from torch.export.graph_signature import OutputKind, TensorArgument
     from torch.utils import _pytree as pytree
 
     signature = program.graph_signature
     kept = [
         k
         for k, s in enumerate(signature.output_specs)
-        if s.kind is not OutputKind.USER_OUTPUT or not isinstance(s.arg, ConstantArgument)
+        if s.kind is not OutputKind.USER_OUTPUT or isinstance(s.arg, TensorArgument)
     ]
     if len(kept) == len(signature.output_specs):
         return

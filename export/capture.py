@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ExportError
 from ..symbolic.autograd_functions import Recording, recording
 from .buffers import buffers_kept
-from .logs import quiet
+from .graph.logs import quiet
 from .source import Source
 from .user_code import user_line
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-    from .signature import Signature
+    from .inputs.signature import Signature
 
 __all__ = ["capture"]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import ExportError, ModelFileError, NotCheckedError, UsageError
-from ..ort_ops import session as open_session
+from ..ort_ops.engine import Engine
 from ..symbolic import functions, registry, schema, translate
 from . import checks, findings, naming
 from .capture import capture
-from .census import take_census
+from .census import Census, take_census
 from .clock import Clock
 from .graph.program_copy import copy_program, drop_constant_outputs
 from .inputs.condition_lines import condition_line
@@ -85,7 +85,10 @@ def export_model(
     import torch
 
     version = _version(opset)
-    registry.load_builtin()
+    if isinstance(
+        model, (str, os.PathLike)
+    ):  # a file may name our operators; a module has imported those it uses
+        registry.load_builtin()
     registry.load_entry_points()
     clock = Clock(progress)
     with warnings.catch_warnings(), clock("load"):
@@ -120,7 +123,7 @@ def _export(
 ) -> ExportedModel:
     from .graph import passes
     from .graph.translation import translate as translate_program
-    from .onnx_file.write import write_model
+    from .onnx_file.write import write_graph, write_model
 
     notes = source.notes
     original = source.callable()
@@ -170,8 +173,9 @@ def _export(
         out.parent.mkdir(parents=True, exist_ok=True)
         # Beside the target, so that the last step is a rename on one file system.
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=".deployops-") as folder:
-            trial = write_model(onnx_model, Path(folder) / "trial.onnx", external_data=external_data)
-            sizes = _try(trial.paths[0], onnx_model, original, signature, bool(census.random), doubts, notes)
+            path = Path(folder) / "trial.onnx"
+            weights = write_graph(onnx_model, path)
+            sizes = _try(path, weights, onnx_model, original, signature, census, doubts, notes)
     with clock("write"):
         if mode == "node":
             onnx_model.functions.clear()
@@ -361,27 +365,28 @@ def _describe(model: ir.Model, signature: Signature, used: Mapping[Any, Operator
 
 def _try(
     path: Path,
+    weights: Mapping[str, Any],
     model: ir.Model,
     original: Any,
     signature: Signature,
-    random: bool,
+    census: Census,
     doubts: Mapping[DimCondition, str | None],
     notes: list[Note],
 ) -> list[Mapping[str, int]]:
     """Run the file at sizes other than the example's, those of the doubts among them, against the original."""
-    session = None
+    engine = None
     try:
         # The optimiser would hide faults of the file: it removes an active Dropout, for one.
-        session = open_session(path, optimize=False)
+        engine = Engine(path, threads=None, optimize=False, weights=weights)
     except NotCheckedError as e:
         notes.append(Note("not checked", f"the file was not run: {e}"))
     except ModelFileError as e:
         raise ExportError(f"ONNX Runtime refuses the exported model: {e}") from e
-    if random:
+    if census.random:
         notes.append(Note("not checked", "the file's numbers: the original is random"))
-    runs = session is not None and not random
+    runs = None if census.random else engine
     excluded = {c: line for c, line in doubts.items() if not c.size_one}
-    if excluded and not runs:
+    if excluded and runs is None:
         raise ExportError(findings.conditions_text(excluded))
     done: list[Mapping[str, int]] = []
     # The example's own sizes are what was traced: others tell more. The last have every dim at its lowest.
@@ -406,13 +411,14 @@ def _try(
             continue
         try:
             checks.check_output_sizes(model, expected, sizes)
-            if runs:
+            if runs is not None:
                 checks.run_and_compare(
-                    session,
+                    runs,
                     values,
                     expected,
                     sizes,
                     again=lambda v: checks.call_original(original, *signature.bind(v, original)),
+                    narrowest=census.narrowest,
                 )
                 done.append(sizes)
         except ExportError as e:

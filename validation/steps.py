@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from ..errors import ModelFileError, NotCheckedError, UsageError
 from ..ort_ops.diagnosis import parsed
+from ..ort_ops.engine import EngineError
 from . import parity
 from .backends import Sample
-from .backends.engine import EngineError
 from .backends.feeding import FeedError
 from .backends.onnxruntime import OnnxRuntime
 from .backends.torch import described, evaluating

@@ -18,7 +18,7 @@ __all__ = ["as_tensor", "dtype_name", "example_size", "fitted", "load_npz", "oth
 
 # Where sizes start when nothing is given. Not below 4: a size that meets a constant of the model, or whose
 # remainder is 1 (`x[2:]`, a strided convolution), is traced as a special case. Not above what a batch costs.
-_BATCH, _SEQUENCE, _SPATIAL = 4, 8, 64
+_BATCH, _SEQUENCE, _SPATIAL = 3, 8, 64
 _SPATIAL_STEP = 32  # image models halve their input five times
 
 

@@ -21,12 +21,13 @@ from .integrity import DATA_KEY, DIGEST_KEY, DIGEST_MARK, NO_DIGEST, PRODUCER, r
 from .replace_file import HashedFile, remove, remove_stale, replacing
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
     import onnx_ir as ir
 
     Piece = bytes | ir.TensorProtocol  # a tensor stands for its bytes
 
-__all__ = ["WrittenModel", "read_model", "verify_digest", "write_model"]
+__all__ = ["WrittenModel", "read_model", "verify_digest", "write_graph", "write_model"]
 
 PROTOBUF_LIMIT = 2**31 - 1  # bytes of one message
 _STREAMED_FROM = 1024  # bytes; smaller tensors stay in the message, where shape inference reads them
@@ -108,6 +109,36 @@ def _write(
         raise
     remove(previous if previous != side.path else None)
     return WrittenModel((path, side.path), sum(map(_size, pieces)) + side.bytes, digest)
+
+
+def write_graph(model: ir.Model, path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """Write the model with its large weights as inputs, and return what to feed by input name.
+
+    A session that is fed with them needs no second copy of the weights in a file and in memory. A weight that is
+    the transpose of one in memory (a Linear layer's) is fed as it lies there, and transposed by a node.
+    """
+    import onnx.helper
+
+    skeleton, large = _take_apart(model)
+    feeds = {}
+    transposes = []
+    small = [i for i in skeleton.graph.initializer if i.name not in large]
+    for i in skeleton.graph.initializer:
+        if i.name not in large:
+            continue
+        array, name, dims = large[i.name].numpy(), i.name, list(i.dims)
+        if not array.flags.c_contiguous and array.T.flags.c_contiguous:
+            array, name, dims = array.T, f"{name}__transposed", dims[::-1]
+            transposes.append(onnx.helper.make_node("Transpose", [name], [i.name]))
+        skeleton.graph.input.append(onnx.helper.make_tensor_value_info(name, i.data_type, dims))
+        feeds[name] = array
+    nodes = [*transposes, *skeleton.graph.node]
+    for field, items in ((skeleton.graph.initializer, small), (skeleton.graph.node, nodes)):
+        kept = list(items)
+        del field[:]
+        field.extend(kept)
+    path.write_bytes(skeleton.SerializeToString(deterministic=True))
+    return feeds
 
 
 def _take_apart(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, ir.TensorProtocol]]:

@@ -15,8 +15,8 @@ import torch
 from onnx import helper
 
 from deployops.errors import NotCheckedError
+from deployops.ort_ops.engine import EngineError
 from deployops.validation import validate
-from deployops.validation.backends.engine import EngineError
 from deployops.validation.backends.onnxruntime import OnnxRuntime
 
 SOURCE = Path(__file__).parents[1] / "ort_ops" / "twice.cc"

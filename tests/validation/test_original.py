@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from deployops.errors import UsageError
+from deployops.ort_ops.arrays import to_array
 from deployops.validation import Report, validate
-from deployops.validation.backends.torch import Widened, to_array
+from deployops.validation.backends.torch import Widened
 
 Export = Callable[..., Path]
 X = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))

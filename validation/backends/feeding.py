@@ -9,43 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import UsageError
-from .torch import to_array
+from ...ort_ops.arrays import Slot, UnfitTypeError, element_dtype, to_array
 
-__all__ = ["FeedError", "Slot", "element_dtype", "feed"]
+__all__ = ["FeedError", "feed"]
 
 Array = npt.NDArray[Any]
-
-Slot = tuple[str, str]  # name and type of an input or output: ("x", "tensor(float)")
-
-_NUMPY = {"float": "float32", "double": "float64"}
-# ONNX's names of the types that numpy lacks, and those of ml_dtypes
-_FOREIGN = {
-    "bfloat16": "bfloat16",
-    "float8e4m3fn": "float8_e4m3fn",
-    "float8e4m3fnuz": "float8_e4m3fnuz",
-    "float8e5m2": "float8_e5m2",
-    "float8e5m2fnuz": "float8_e5m2fnuz",
-}
 
 
 class FeedError(Exception):
     """The ONNX model takes another input than the original does: a fault of the model, not of the call."""
-
-
-def element_dtype(slot: Slot) -> np.dtype[Any]:
-    """The dtype of an input or output. Raises FeedError for what is no tensor of numbers."""
-    name, kind = slot
-    element = kind[len("tensor(") : -1] if kind.startswith("tensor(") else ""
-    if element in ("", "string"):
-        raise FeedError(f"{name} has type {kind}: only tensors of numbers can be fed and compared")
-    dtype: np.dtype[Any]
-    if element in _FOREIGN:
-        import ml_dtypes
-
-        dtype = np.dtype(getattr(ml_dtypes, _FOREIGN[element]))
-    else:
-        dtype = np.dtype(_NUMPY.get(element, element))
-    return dtype
 
 
 def feed(
@@ -85,7 +57,10 @@ def _match(wanted: list[str], inputs: Sequence[tuple[str, Any]], notes: dict[str
 
 
 def _array(slot: Slot, value: Any) -> Array:
-    dtype = element_dtype(slot)
+    try:
+        dtype = element_dtype(slot)
+    except UnfitTypeError as e:
+        raise FeedError(str(e)) from None
     if hasattr(value, "detach"):
         array = to_array(value)
     elif hasattr(value, "shape"):

@@ -21,9 +21,9 @@ from typing import Any
 import numpy.typing as npt
 
 from ... import errors
+from ...ort_ops.arrays import Slot
+from ...ort_ops.engine import Engine, EngineError
 from . import frames
-from .engine import Engine, EngineError
-from .feeding import Slot
 
 __all__ = ["IsolatedEngine", "serve"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from .engine import Engine
+from ...ort_ops.engine import Engine
 from .feeding import feed
 from .isolated import IsolatedEngine
 

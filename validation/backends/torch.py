@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
+
+from ...ort_ops.arrays import to_array
 
 if TYPE_CHECKING:
     import torch
@@ -21,31 +22,9 @@ __all__ = [
     "narrowest",
     "nudged",
     "outputs_of",
-    "to_array",
 ]
 
 Array = npt.NDArray[Any]
-
-
-def to_array(tensor: torch.Tensor) -> Array:
-    """The tensor's values as a contiguous numpy array; complex as real pairs in a last axis of 2."""
-    import torch
-
-    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor)
-    tensor = tensor.contiguous()
-    try:
-        array: Array = tensor.numpy()
-        return array
-    except TypeError:  # bfloat16 and float8: numpy has no such type of its own
-        import ml_dtypes
-
-        name = str(tensor.dtype).removeprefix("torch.")
-        bits = {1: torch.uint8, 2: torch.int16}[tensor.element_size()]
-        # a 0-d tensor cannot be viewed as another dtype by numpy, hence the detour over one axis
-        flat: Array = tensor.reshape(-1).view(bits).numpy().view(np.dtype(getattr(ml_dtypes, name)))
-        return flat.reshape(tuple(tensor.shape))
 
 
 def outputs_of(result: Any) -> list[Any]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-from ...ort_ops import session
-from ...ort_ops.diagnosis import runtime_message
-from .feeding import Slot, element_dtype
+from .arrays import Slot, from_ort_value, to_ort_value
+from .diagnosis import runtime_message
+from .session import session
 
 __all__ = ["Engine", "EngineError"]
 
@@ -27,29 +25,39 @@ class EngineError(Exception):
 class Engine:
     """A session and the inputs it was last given.
 
+    `weights` are inputs of the model that are the same in every run; they are shared, not copied.
+
     Attributes:
         load_ms: time to open the session, milliseconds.
         inputs, outputs: names and types, in graph order.
     """
 
     def __init__(
-        self, path: Path, *, threads: int | None, optimize: bool, libraries: Sequence[str] = ()
+        self,
+        path: Path,
+        *,
+        threads: int | None,
+        optimize: bool,
+        libraries: Sequence[str] = (),
+        weights: Mapping[str, Array] | None = None,
     ) -> None:
         start = time.perf_counter()
         self._session = session(path, threads=threads, optimize=optimize, libraries=libraries)
         self.load_ms = (time.perf_counter() - start) * 1e3
-        self.inputs: list[Slot] = [(i.name, i.type) for i in self._session.get_inputs()]
+        self._weights = {name: to_ort_value(array) for name, array in (weights or {}).items()}
+        slots = [(i.name, i.type) for i in self._session.get_inputs()]
+        self.inputs: list[Slot] = [slot for slot in slots if slot[0] not in self._weights]
         self.outputs: list[Slot] = [(o.name, o.type) for o in self._session.get_outputs()]
         self._values: dict[str, Any] = {}
 
     def run(self, arrays: Mapping[str, Array]) -> list[Array]:
         """Run once. Raises EngineError with the runtime's message."""
         try:
-            self._values = {k: _value(v) for k, v in arrays.items()}
+            self._values = {k: to_ort_value(v) for k, v in arrays.items()} | self._weights
             values = self._session.run_with_ort_values(None, self._values)
         except Exception as error:  # the runtime's exception types share no base of its own
             raise EngineError(runtime_message(error)) from error
-        return [_fetch(v, slot) for v, slot in zip(values, self.outputs, strict=True)]
+        return [from_ort_value(v, slot) for v, slot in zip(values, self.outputs, strict=True)]
 
     def time(self) -> float:
         """Milliseconds of one more run on the same inputs, without any copy of ours."""
@@ -59,25 +67,3 @@ class Engine:
 
     def close(self) -> None:
         """Nothing to end in this process."""
-
-
-def _value(array: Array) -> Any:
-    import onnxruntime as ort
-
-    if array.dtype.kind in "biufc" and array.dtype.isbuiltin == 1:
-        return ort.OrtValue.ortvalue_from_numpy(array)
-    from onnx.helper import np_dtype_to_tensor_dtype
-
-    bits = array.view(np.uint16 if array.itemsize == 2 else np.uint8)
-    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, np_dtype_to_tensor_dtype(array.dtype))
-
-
-def _fetch(value: Any, slot: Slot) -> Array:
-    dtype = element_dtype(slot)
-    if dtype.isbuiltin == 1:
-        return np.array(value.numpy())
-    # the runtime has no numpy type for it, but the bytes are there
-    shape = tuple(value.shape())
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    raw = ctypes.string_at(value.data_ptr(), size) if size else b""
-    return np.frombuffer(bytearray(raw), dtype=dtype).reshape(shape)

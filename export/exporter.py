@@ -391,8 +391,8 @@ def _try(
     done: list[Mapping[str, int]] = []
     # The example's own sizes are what was traced: others tell more. The last have every dim at its lowest.
     trials: list[tuple[Mapping[str, int], DimCondition | None]] = [
+        *(({**signature.example_sizes(), **c.breaks_at}, c) for c in doubts),  # these can say what is wrong
         *((sizes, None) for sizes in signature.other_sizes(2) or [{}]),
-        *(({**signature.example_sizes(), **c.breaks_at}, c) for c in doubts),
     ]
     for seed, (sizes, doubt) in enumerate(trials):
         values = signature.make(sizes, seed)

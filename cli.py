@@ -216,7 +216,7 @@ def ops_list(packs: tuple[str, ...], as_json: bool) -> None:
     """List the declared operators."""
     operators = _declared(packs)
     if as_json:
-        from .symbolic.lock import signature
+        from .symbolic.checking.lock import signature
 
         _print_json([signature(op) for op in operators])
         return
@@ -241,7 +241,7 @@ def ops_check(names: tuple[str, ...], packs: tuple[str, ...], as_json: bool) -> 
 
     NAMES limits it to some operators; without it, those of --ops, or the shipped ones where none are given.
     """
-    from .symbolic import operator_check
+    from .symbolic.checking import operator_check
 
     results = [r for op in _chosen(names, packs) for r in operator_check.check_operator(op)]
     _print_json([dataclasses.asdict(r) for r in results]) if as_json else click.echo(
@@ -260,7 +260,7 @@ def ops_check(names: tuple[str, ...], packs: tuple[str, ...], as_json: bool) -> 
 )
 def ops_lock(packs: tuple[str, ...]) -> None:
     """Record the signatures of new operators, which from then on never change."""
-    from .symbolic import lock
+    from .symbolic.checking import lock
 
     files: dict[Any, list[Any]] = {}
     for op in _chosen((), packs):

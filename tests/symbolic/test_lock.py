@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from deployops.errors import DeclarationError, UsageError
-from deployops.symbolic import Operator, lock, operator, registry
+from deployops.symbolic import Operator, operator, registry
+from deployops.symbolic.checking import lock
 
 
 def base(x: Tensor, w: Tensor | None = None, beta: float = 1.0, axis: int = -1) -> Tensor:

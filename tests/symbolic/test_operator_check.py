@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from deployops.symbolic import Operator, body_check, lock, operator
-from deployops.symbolic.operator_check import CheckResult, check_operator, exit_code, render
+from deployops.symbolic import Operator, operator
+from deployops.symbolic.checking import body_check, lock
+from deployops.symbolic.checking.operator_check import CheckResult, check_operator, exit_code, render
 
 _numbers = count()
 Mutate = Callable[[Operator], Any]

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from . import dtypes
+from .. import dtypes
 
 if TYPE_CHECKING:
     import torch
 
-    from .operator import Operator
-    from .samples import Sample
+    from ..operator import Operator
+    from ..samples import Sample
 
 __all__ = ["SampleRun", "map_tensors", "runs"]
 

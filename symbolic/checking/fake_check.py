@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import dims, dtypes
-from .check_tally import CheckResult, Tally
+from .. import dims, dtypes
+from ..shapes import ShapeError, TensorInfo, infer
 from .sample_runs import SampleRun, runs
-from .shapes import ShapeError, TensorInfo, infer
+from .tally import CheckResult, Tally
 
 if TYPE_CHECKING:
     import torch
 
-    from .operator import Operator
+    from ..operator import Operator
 
 __all__ = ["check_fake", "check_shape_rule"]
 

@@ -14,16 +14,16 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from . import dtypes, functions
-from .check_tally import CheckResult, Tally
+from .. import dtypes, functions
 from .sample_runs import SampleRun, runs
+from .tally import CheckResult, Tally
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx_ir as ir
     import torch
 
-    from .operator import Operator
+    from ..operator import Operator
 
 __all__ = ["check_body", "one_node_model"]
 

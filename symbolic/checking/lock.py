@@ -16,13 +16,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DeclarationError, UsageError
-from .interface import encode_attribute
+from ...errors import DeclarationError, UsageError
+from ..interface import encode_attribute
 
 if TYPE_CHECKING:
     import torch
 
-    from .operator import Operator
+    from ..operator import Operator
 
 __all__ = ["FILE_NAME", "Locked", "compare", "lock_file", "read", "signature", "write"]
 
@@ -30,7 +30,7 @@ FILE_NAME = "operators.lock.json"
 Signature = Mapping[str, Any]
 Locked = Mapping[str, Mapping[int, Signature]]
 _FORMAT = 1
-_SHIPPED = Path(__file__).parent
+_SHIPPED = Path(__file__).parent.parent
 
 
 def signature(op: Operator) -> dict[str, Any]:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from . import lock
 from .body_check import check_body
-from .check_tally import CheckResult, Status, Tally
 from .fake_check import check_fake, check_shape_rule
 from .gradient_check import check_gradient, check_gradient_dtypes
 from .sample_runs import SampleRun, map_tensors, runs
+from .tally import CheckResult, Status, Tally
 
 if TYPE_CHECKING:
     import torch
 
-    from .operator import Operator
+    from ..operator import Operator
 
 __all__ = ["CheckResult", "check_operator", "exit_code", "render"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from . import dtypes
-from .check_tally import CheckResult, Tally
+from .. import dtypes
 from .sample_runs import SampleRun, map_tensors, runs
+from .tally import CheckResult, Tally
 
 if TYPE_CHECKING:
     import torch
 
-    from .operator import Operator
+    from ..operator import Operator
 
 __all__ = ["check_gradient", "check_gradient_dtypes"]
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import ExportError
 from .buffers import buffers_kept
+from .promises import Promises, is_custom
 from .user_code import user_line
 
 __all__ = ["Census", "take_census"]
@@ -27,10 +28,16 @@ class Census:
 
     outputs: Any = None
     custom: dict[Any, str | None] = field(default_factory=dict)
-    random: dict[str, str | None] = field(default_factory=dict)
+    random: dict[str, str | None] = field(default_factory=dict)  # torch's own, by name
+    promises: Promises = field(default_factory=Promises)
     narrowest: str = "float64"  # of the floating point types it computes in
     written_buffers: list[str] = field(default_factory=list)
     written_inputs: list[int] = field(default_factory=list)  # places among the leaves of the call
+
+    @property
+    def is_random(self) -> bool:
+        """Whether two runs of the model differ."""
+        return bool(self.random or self.promises.random)
 
 
 def take_census(
@@ -41,7 +48,8 @@ def take_census(
 ) -> Census:
     """Run `model` once without gradient. Its buffers are put back as they were.
 
-    Raises ExportError where the model itself fails on these inputs, with what `advise` has to say.
+    Raises ExportError where the model itself fails on these inputs, with what `advise` has to say, and where a
+    custom operator breaks what it promises (see `Promises`).
     """
     import torch
     from torch.utils import _pytree as pytree
@@ -49,7 +57,6 @@ def take_census(
 
     census = Census()
     branches = False
-    mine = ("aten", "prims", "prim", "profiler", "onnx", "onnx_symbolic")
 
     class Watch(TorchDispatchMode):
         supports_higher_order_operators = True  # torch.cond runs; what its branches call shows in the trace
@@ -59,12 +66,14 @@ def take_census(
                 nonlocal branches
                 branches = True
                 return func(*args, **(kwargs or {}))
-            if func.namespace not in mine:
+            if is_custom(func):
                 if func not in census.custom:
                     census.custom[func] = user_line()
-            elif torch.Tag.nondeterministic_seeded in func.tags and _draws(func, args):
-                census.random.setdefault(str(func).split(".")[1], user_line())
-            result = func(*args, **(kwargs or {}))
+                result = census.promises.call(func, args, kwargs or {})
+            else:
+                if torch.Tag.nondeterministic_seeded in func.tags and _draws(func, args):
+                    census.random.setdefault(str(func).split(".")[1], user_line())
+                result = func(*args, **(kwargs or {}))
             for value in result if isinstance(result, (tuple, list)) else (result,):
                 dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
                 if dtype in _WIDTHS and _WIDTHS.index(dtype) < _WIDTHS.index(census.narrowest):

@@ -10,12 +10,14 @@ from ..ort_ops.arrays import to_array
 from ..ort_ops.engine import Engine, EngineError
 from ..symbolic import dims
 from .buffers import buffers_kept
+from .graph.logs import quiet
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx_ir as ir
 
     from .inputs.signature import Signature
+    from .promises import Promises
 
 __all__ = [
     "call_original",
@@ -37,7 +39,8 @@ def fill_shapes(model: ir.Model) -> None:
     import onnx_ir.passes.common as common
 
     try:
-        common.ShapeInferencePass(check_type=True, strict_mode=True, data_prop=True)(model)
+        with quiet("onnx_ir.passes.common.shape_inference"):  # the checker, next, says what is wrong
+            common.ShapeInferencePass(check_type=True, strict_mode=True, data_prop=True)(model)
     except Exception as e:
         raise ExportError(f"shape inference refuses the exported model: {_first_line(e)}") from e
 
@@ -92,7 +95,7 @@ def check_output_sizes(model: ir.Model, expected: Sequence[Any], sizes: Mapping[
             at = ", ".join(f"{n}={s}" for n, s in sizes.items()) or "the given sizes"
             raise ExportError(
                 f"output `{value.name}` was traced as [{text}], but the original returns {shape} at {at}. The fake kernel of "
-                "an operator before it gives another shape than its kernel: `deployops ops check` finds which"
+                "an operator before it says another shape than its kernel gives"
             )
 
 
@@ -103,18 +106,23 @@ def _evaluated(dim: str | None, sizes: Mapping[str, int]) -> int | None:
         return None
 
 
-def call_original(original: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+def call_original(
+    original: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], promises: Promises | None = None
+) -> list[Any]:
     """The tensors that the original returns, in the order of the file's outputs.
 
-    Inputs and buffers that it writes into are afterwards as they were.
+    Inputs and buffers that it writes into are afterwards as they were. With `promises`, raises ExportError where a
+    custom operator breaks one.
     """
+    import contextlib
+
     import torch
     from torch.utils import _pytree as pytree
 
     args, kwargs = pytree.tree_map(
         lambda v: v.clone() if isinstance(v, torch.Tensor) else v, (args, dict(kwargs))
     )
-    with torch.no_grad(), buffers_kept(original):
+    with torch.no_grad(), buffers_kept(original), promises.watch() if promises else contextlib.nullcontext():
         result = original(*args, **kwargs)
     return [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
 

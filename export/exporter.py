@@ -84,7 +84,7 @@ def export_model(
     """
     import torch
 
-    version = _version(opset)
+    _version(opset)
     if isinstance(
         model, (str, os.PathLike)
     ):  # a file may name our operators; a module has imported those it uses
@@ -97,7 +97,7 @@ def export_model(
         signature = read_signature(source, inputs, dynamic, data)
     with ready(source), torch.no_grad(), warnings.catch_warnings():
         _hush()
-        return _export(source, signature, Path(out), output_names, version, custom_ops, external_data, clock)
+        return _export(source, signature, Path(out), output_names, opset, custom_ops, external_data, clock)
 
 
 def _version(opset: int | None) -> int:
@@ -116,7 +116,7 @@ def _export(
     signature: Signature,
     out: Path,
     output_names: Sequence[str] | None,
-    opset: int,
+    asked_opset: int | None,
     custom_ops: CustomOps | None,
     external_data: bool | None,
     clock: Clock,
@@ -125,6 +125,7 @@ def _export(
     from .graph.translation import translate as translate_program
     from .onnx_file.write import write_graph, write_model
 
+    opset = _version(asked_opset)
     notes = source.notes
     original = source.callable()
     with clock("run"):
@@ -132,6 +133,7 @@ def _export(
         census = take_census(original, args, kwargs, _size_advice(source, signature, original))
         refuse_missing(census.custom, opset)
         notes += findings.random_notes(census.random)
+        notes += findings.random_operator_notes(census.promises.random)
     with clock("trace"):
         leaves = _leaf_names(source, signature, original)
         notes += findings.mutation_notes(census.written_buffers, [leaves[k] for k in census.written_inputs])
@@ -146,6 +148,9 @@ def _export(
         drop_constant_outputs(program)
         lowered = translate.lower(program)
         onnx_model = translate_program(program, opset=opset)
+        version = _sufficient(onnx_model, opset, asked=asked_opset, notes=notes)
+        if version != opset:
+            onnx_model = translate_program(program, opset=version)
         translate.finish(onnx_model, lowered)
     used = lowered.operators
     for op in used.values():
@@ -158,7 +163,9 @@ def _export(
         naming.name_dims(onnx_model, program, signature, names)
         if mode == "standard":
             _expand(onnx_model, used)
-        stateful = frozenset(key for key, op in used.items() if op.stateful)
+        stateful = frozenset(
+            key for key, op in used.items() if op.stateful or op.overload in census.promises.random
+        )
         passes.optimize(onnx_model, stateful=stateful)
         passes.strip_metadata(onnx_model)
         notes += findings.unused_input_notes(onnx_model, names)
@@ -173,7 +180,7 @@ def _export(
         out.parent.mkdir(parents=True, exist_ok=True)
         # Beside the target, so that the last step is a rename on one file system.
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=".deployops-") as folder:
-            path = Path(folder) / "trial.onnx"
+            path = Path(folder) / out.name  # what the runtime says names the file
             weights = write_graph(onnx_model, path)
             sizes = _try(path, weights, onnx_model, original, signature, census, doubts, notes)
     with clock("write"):
@@ -286,6 +293,24 @@ def _decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProg
         raise ExportError(f"torch cannot decompose the traced model: {type(e).__name__}: {lines[0]}") from e
 
 
+def _sufficient(model: ir.Model, opset: int, *, asked: int | None, notes: list[Note]) -> int:
+    """The opset to export with: `opset`, or the first above it whose operators take the model's dtypes.
+
+    Raises ExportError where the user asked for one that does not do.
+    """
+    from .graph.opset_choice import sufficient_opset
+    from .graph.translation import OPSETS
+
+    found, refused = sufficient_opset(model, opset, OPSETS)
+    if found == opset or found is None:  # None: the checker says what is wrong
+        return opset
+    text = f"opset {opset} has no {', '.join(refused)}; opset {found} has"
+    if asked is not None:
+        raise ExportError(f"{text}. Export with opset {found} (on the command line --opset {found})")
+    notes.append(Note("info", f"exported with opset {found}: {text}"))
+    return found
+
+
 def _undeclared(model: ir.Model, used: Mapping[Any, Operator]) -> list[str]:
     """Custom nodes that no declaration stands behind: those that a `symbolic` method emits."""
     found = {
@@ -382,9 +407,9 @@ def _try(
         notes.append(Note("not checked", f"the file was not run: {e}"))
     except ModelFileError as e:
         raise ExportError(f"ONNX Runtime refuses the exported model: {e}") from e
-    if census.random:
+    if census.is_random:
         notes.append(Note("not checked", "the file's numbers: the original is random"))
-    runs = None if census.random else engine
+    runs = None if census.is_random else engine
     excluded = {c: line for c, line in doubts.items() if not c.size_one}
     if excluded and runs is None:
         raise ExportError(findings.conditions_text(excluded))
@@ -398,7 +423,11 @@ def _try(
         values = signature.make(sizes, seed)
         args, kwargs = signature.bind(values, original)
         try:
-            expected = checks.call_original(original, args, kwargs)
+            expected = checks.call_original(
+                original, args, kwargs, census.promises if census.custom else None
+            )
+        except ExportError:
+            raise
         except Exception as e:
             if doubt is not None:
                 continue  # the condition is the model's own

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..symbolic import registry
 from .result import Note
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ __all__ = [
     "function_notes",
     "mutation_notes",
     "random_notes",
+    "random_operator_notes",
     "unused_input_notes",
 ]
 
@@ -42,6 +44,24 @@ def random_notes(random: Mapping[str, str | None]) -> list[Note]:
         )
         for name, where in random.items()
     ]
+
+
+def random_operator_notes(random: Mapping[Any, str | None]) -> list[Note]:
+    """Custom operators that gave other results for the same arguments."""
+    notes = []
+    for overload, where in random.items():
+        op = registry.by_overload(overload)
+        declared = op is not None and op.stateful
+        notes.append(
+            Note(
+                "warning",
+                f"`{overload.name()}` gives other results for the same arguments"
+                + (f", at {where}" if where else "")
+                + ": it is random, or keeps state, and the model cannot be compared with the original"
+                + ("" if declared else ". Declare it: stateful=True"),
+            )
+        )
+    return notes
 
 
 def function_notes(log: Recording) -> list[Note]:

@@ -77,5 +77,9 @@ def _frame(code: CodeType, line: int) -> _Frame:
 
 def _inside_model(found: list[_Frame], frame: _Frame) -> bool:
     """Below the model's own forward stand the caller's script and the test runner: is it above them?"""
-    ours = [k for k, f in enumerate(found) if f[2] in ("take_census", "capture") and is_library(f[0])]
+    ours = [
+        k
+        for k, f in enumerate(found)
+        if f[2] in ("take_census", "capture", "call_original") and is_library(f[0])
+    ]
     return not ours or found.index(frame) > ours[-1]

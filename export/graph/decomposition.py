@@ -24,6 +24,7 @@ from .onnx_functions import (
     op_name,
     overload,
 )
+from .size_sums import write_sums_as_lists
 from .type_promotion import without_promotion
 
 if TYPE_CHECKING:
@@ -149,6 +150,7 @@ def _expand(node: torch.fx.Node, op: Callable[..., Any], opset: int, replace: Re
     for inner in list(traced.graph.nodes):
         _replace_write(inner)
     traced.graph.eliminate_dead_code()
+    write_sums_as_lists(traced.graph)
     results = _inline(traced.graph, node, [flat[index] for index in holes], opset)
     _substitute(node, results, replace)
 

@@ -17,6 +17,7 @@ from ...errors import ExportError
 from ..user_code import is_library
 from .garbage import collector_paused
 from .logs import quiet
+from .size_sums import sums_as_lists
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -72,7 +73,7 @@ def translate(
         _log.debug("decomposing node by node failed", exc_info=error)
         prepared = program
     try:
-        with quiet(*_CHATTY), collector_paused():
+        with quiet(*_CHATTY), collector_paused(), sums_as_lists(prepared):
             exported = torch.onnx.export(
                 prepared,
                 dynamo=True,

@@ -67,6 +67,9 @@ def unmet_conditions(
         _leaves(signature.arguments({spec.name: spec.name for spec in signature.specs}, forward), "L")
     )
     texts = _dims_of_graph(program, signature, list(leaves.values()))
+    # A module converted from TorchScript has parameter names of its own, in the same order.
+    for theirs, ours in zip(program.graph_signature.user_inputs, list(leaves.values()), strict=False):
+        leaves.setdefault(f"L[{theirs!r}]", ours)
     # A private attribute, there since torch 2.9; without it what the graph's dims show is all there is.
     texts += [_in_symbols(guard, signature, leaves) for guard in getattr(program, "_guards_code", None) or []]
     found = [_evaluated(text, symbols) for text in dict.fromkeys(texts)]

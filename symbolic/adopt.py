@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DeclarationError
 from . import autograd_functions, registry
+from .adopted_gradient import register_backward
+from .declared_functions import checked_result
 from .operator import Operator, _camel_case
 from .torch_schema import infer_schema
 from .type_rules import DeclaredDtypes
@@ -44,7 +46,8 @@ def adopt(
             `torch.library.custom_op` or `triton_op` returned; or a `torch.autograd.Function` class. Libraries
             in C++ must have been loaded (`torch.ops.load_library`, on the command line `--load-library`).
         onnx: the ONNX operator, ``domain::Type``; by default the namespace and the name in CamelCase.
-        dtypes: what the tensor inputs may be (see `operator`); None: anything, each input its own.
+        dtypes: what the tensor inputs may be (see `operator`); None: anything, each input its own (checks then
+            draw in those of float32, float64, float16 and bfloat16 that the operator takes).
         name, schema: for an `autograd.Function`: its torch name ``ns::op`` and, where `forward` has no
             annotations, its schema ``(Tensor x, float lam) -> Tensor``.
 
@@ -167,7 +170,8 @@ def _adopt_class(
     forward = cls.forward
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        return forward(_NoContext(), *args, **kwargs) if takes_ctx else forward(*args, **kwargs)
+        result = forward(_NoContext(), *args, **kwargs) if takes_ctx else forward(*args, **kwargs)
+        return checked_result(op.name, f"forward of {cls.__qualname__}", result, op.returns, torch.Tensor)
 
     if name is None:
         domain, _, op_type = (onnx or "").rpartition("::")
@@ -209,7 +213,8 @@ def _adopt_class(
         doc=inspect.getdoc(cls) or "",
         source=source,
     )
-    op.has_backward = True  # the class's own, through Fn.apply
+    op.has_backward = True  # the class's own
+    register_backward(op, cls, forward, custom_op, takes_ctx)
     registry.add(op)
     autograd_functions.adopt_class(cls, op)
     return op

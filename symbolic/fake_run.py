@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DeployOpsError
 from . import dims, dtypes
+from .torch_logs import quiet
 
 if TYPE_CHECKING:
     import sympy
@@ -76,7 +77,7 @@ def run_fake(
         shape: list[Any] = [dims.evaluate(d, ints) if isinstance(d, str) else d for d in t.dims or ()]
         return torch.empty(shape, dtype=dtypes.torch_dtype(t.dtype or "float32"))
 
-    with mode:
+    with mode, quiet():
         try:
             given = {
                 n: None if v is None else fake(v) if isinstance(v, TensorInfo) else [fake(t) for t in v]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DeclarationError
+from .declared_functions import call_with
 
 if TYPE_CHECKING:
     from .operator import Operator
@@ -59,10 +60,13 @@ def register(op: Operator, backward: Callable[..., Any] | None) -> None:
         if backward is None:
             results = _through_reference(op, given, values, tensor_names)
         else:
-            results = _as_tuple(_call(backward, given, values, op))
+            results = _as_tuple(call_with(backward, given, values, op.interface.keyword_only))
             if len(results) != len(tensor_names):
+                got = (
+                    f"{len(results)} gradients" if results != (None,) else "nothing (is a `return` missing?)"
+                )
                 raise DeclarationError(
-                    f"{op.name}: backward returned {len(results)} gradients; the operator has "
+                    f"{op.name}: backward returned {got}; the operator has "
                     f"{len(tensor_names)} tensor arguments ({', '.join(tensor_names)}), "
                     "each needs one (None where there is none)"
                 )
@@ -73,13 +77,6 @@ def register(op: Operator, backward: Callable[..., Any] | None) -> None:
         return tuple(fitted.get(n, [] if values[n] == [] else None) for n in positional)
 
     op.custom_op.register_autograd(run, setup_context=setup_context)
-
-
-def _call(backward: Callable[..., Any], grads: Sequence[Any], values: dict[str, Any], op: Operator) -> Any:
-    keyword_only = {n: values[n] for n in op.interface.keyword_only}
-    return backward(
-        *grads, *(values[n] for n in op.interface.arguments if n not in keyword_only), **keyword_only
-    )
 
 
 def _as_tuple(result: Any) -> tuple[Any, ...]:
@@ -93,6 +90,11 @@ def _fit(op: Operator, name: str, gradient: Any, value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         if gradient is None:
             return [None] * len(value)
+        if not isinstance(gradient, (list, tuple)):
+            raise DeclarationError(
+                f"{op.name}: backward gave {type(gradient).__name__} for `{name}`, which is a list of {len(value)}: "
+                "return a list of gradients"
+            )
         if len(gradient) != len(value):
             raise DeclarationError(
                 f"{op.name}: backward gave {len(gradient)} gradients for `{name}`, a list of {len(value)}"
@@ -100,6 +102,11 @@ def _fit(op: Operator, name: str, gradient: Any, value: Any) -> Any:
         return [_fit(op, name, g, v) for g, v in zip(gradient, value, strict=True)]
     if gradient is None or not isinstance(value, torch.Tensor):
         return None
+    if not isinstance(gradient, torch.Tensor):
+        raise DeclarationError(
+            f"{op.name}: backward gave {gradient!r} ({type(gradient).__name__}) for `{name}`; expected a tensor, or None "
+            "where there is no gradient"
+        )
     if gradient.shape != value.shape:
         raise DeclarationError(
             f"{op.name}: backward gave a gradient of shape {tuple(gradient.shape)} for `{name}`, "

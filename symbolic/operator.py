@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DeclarationError, ExportError
 from . import gradient, registry
-from .interface import Interface, encode_attribute, read_schema
+from .attributes import encode_attribute
+from .declared_functions import Returns, check_parameters, checked_fake, checked_reference
+from .interface import Interface, read_schema
 from .samples import Sample, SampleFunction, collect
-from .torch_schema import infer_schema
+from .torch_schema import infer_schema, schema_text
 from .type_rules import DeclaredDtypes, OutputType, TypeRules, read_dtypes, read_output_types
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ class Operator:
         self.sample_function: SampleFunction | None = None
         self.has_fake = custom_op is None
         self.has_backward = False
+        self.no_gradient: str | None = None  # why an adopted operator has none
         self.shape_cache: dict[Any, Any] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -78,13 +81,29 @@ class Operator:
         """Domain and operator type, ``acme::Swish``."""
         return f"{self.domain}::{self.op_type}"
 
+    @property
+    def returns(self) -> Returns:
+        """What a call returns, by the torch schema: the name of each result, and whether it is a list."""
+        fresh = iter([o for o in self.interface.outputs if o.mutates is None])
+        found = []
+        for k, r in enumerate(self.overload._schema.returns):
+            output = next(fresh) if r.alias_info is None else None
+            found.append((output.name, output.form == "variadic") if output else (f"result {k}", False))
+        return found
+
+    @property
+    def schema(self) -> str:
+        """The torch schema, ``acme::swish(Tensor x, float beta=1.0) -> (Tensor)``."""
+        return schema_text(self.overload._schema)
+
     # --- what a declaration adds -------------------------------------------------------------------------
 
     def fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Declare the shape and dtype rule: same arguments, returns empty tensors. The only one there is."""
         import torch
 
-        torch.library.register_fake(self.name, function)
+        check_parameters(self.name, "fake kernel", function, self.interface.arguments)
+        torch.library.register_fake(self.name, checked_fake(self, function))
         self.has_fake = True
         self._forget()
         return function
@@ -97,18 +116,15 @@ class Operator:
             )
         if self.interface.mutates:
             raise DeclarationError(f"{self.name} writes into an argument: torch allows it no gradient")
+        grads = [f"grad_{name}" for name, _ in self.returns]
+        check_parameters(self.name, "backward", function, self.interface.arguments, grads)
         gradient.register(self, function)
         self.has_backward = True
         return function
 
     def body(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Declare the fallback: ``f(op, *arguments)``, built of standard ONNX operators ``op.Mul(x, y)``."""
-        parameters = list(inspect.signature(function).parameters)
-        expected = list(self.interface.arguments)
-        if parameters[1:] != expected:
-            raise DeclarationError(
-                f"{self.name}: the body takes ({', '.join(parameters)}); expected (op, {', '.join(expected)})"
-            )
+        check_parameters(self.name, "body", function, self.interface.arguments, ("op",))
         self.body_function = function
         return function
 
@@ -236,8 +252,9 @@ def operator(
         _read_onnx_name(name, onnx_name)  # refuse before torch registers anything
         source = inspect.getsourcefile(function) or ""
         registry.refuse_twice(name, onnx_name, source, function.__name__)
+        reference = checked_reference(name, function, lambda: op.returns)
         try:
-            custom_op = torch.library.custom_op(name, function, mutates_args=mutated, schema=text)
+            custom_op = torch.library.custom_op(name, reference, mutates_args=mutated, schema=text)
         except (NotImplementedError, RuntimeError, ValueError) as e:
             raise DeclarationError(f"{name}: torch refuses `{text}`: {e}") from None
         op = Operator(
@@ -245,7 +262,7 @@ def operator(
             onnx=onnx_name,
             version=version,
             overload=custom_op._opoverload,
-            reference=function,
+            reference=reference,
             dtypes=dtypes,
             outputs=outputs,
             stateful=stateful,
@@ -253,9 +270,8 @@ def operator(
             doc=inspect.getdoc(function) or "",
             source=source,
         )
-        for (
-            a
-        ) in op.interface.attributes:  # a default that its field cannot hold is refused here, not at export
+        # A default that its field cannot hold is refused here, not at export.
+        for a in op.interface.attributes:
             if a.default is not None:
                 try:
                     encode_attribute(name, a, a.default)

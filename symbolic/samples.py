@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..errors import DeclarationError
 from . import dtypes
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["Draw", "Sample", "SampleFunction", "collect"]
+
+_WHOLE = 8
 
 SampleFunction = Callable[["Draw"], Iterable[Any]]
 
@@ -61,21 +64,39 @@ class Draw:
     def __call__(
         self, *shape: int, low: float | None = None, high: float | None = None, dtype: str | None = None
     ) -> torch.Tensor:
-        """Normal(0, 1), or uniform in [low, high) where bounds are given; integers need bounds."""
+        """Normal(0, 1), or uniform in [low, high) where bounds are given; whole numbers need bounds.
+
+        Where the dtype under test is one of whole numbers, and the sample names none, they lie in [-8, 8), or
+        [0, 8) without sign: small enough that products stay exact.
+        """
         import torch
 
         kind = dtypes.torch_dtype(dtype) if dtype else self.dtype
         if kind == torch.bool:
             return torch.randint(0, 2, shape, generator=self._generator).to(torch.bool)
         if not (kind.is_floating_point or kind.is_complex):
-            return torch.randint(
-                int(low or 0), int(2 if high is None else high), shape, generator=self._generator
-            ).to(kind)
+            first, last = self._whole_bounds(kind, low, high, asked=dtype is not None)
+            return torch.randint(first, last, shape, generator=self._generator).to(kind)
         # Drawn in float64 and rounded once: every dtype sees the same numbers.
         if low is None and high is None:
             return torch.randn(shape, generator=self._generator, dtype=torch.float64).to(kind)
         a, b = 0.0 if low is None else low, 1.0 if high is None else high
         return (torch.rand(shape, generator=self._generator, dtype=torch.float64) * (b - a) + a).to(kind)
+
+    def _whole_bounds(
+        self, kind: torch.dtype, low: float | None, high: float | None, asked: bool
+    ) -> tuple[int, int]:
+        name = dtypes.name_of(kind)
+        if high is None and low is None and not asked:
+            return (-_WHOLE if kind.is_signed else 0), _WHOLE
+        if high is None:
+            raise DeclarationError(
+                f"draw(..., dtype={name!r}) needs bounds, which whole numbers are meant to lie in: "
+                f"draw(4, low=0, high=10, dtype={name!r}); `high` itself is not drawn"
+            )
+        if int(high) <= int(low or 0):
+            raise DeclarationError(f"draw(low={low}, high={high}): there is no whole number in these bounds")
+        return int(low or 0), int(high)
 
     def strided(self, *shape: int) -> torch.Tensor:
         """A view with reversed strides and gaps: what a transposed, sliced tensor looks like."""
@@ -113,8 +134,15 @@ def collect(function: SampleFunction, dtype: str, seed: int = 0) -> list[Sample]
     """Run a sample function: tuples, single tensors and `draw.call` become Samples."""
     import torch
 
+    items = function(Draw(dtype, seed))
+    if items is None or isinstance(items, torch.Tensor) or not isinstance(items, Iterable):
+        got = "nothing (None)" if items is None else f"one {type(items).__name__}"
+        raise DeclarationError(
+            f"the samples function returned {got}; expected that it yields one call after another: "
+            "`yield draw(3, 4)`, `yield draw(3, 4), 0.5`"
+        )
     samples = []
-    for item in function(Draw(dtype, seed)):
+    for item in items:
         if isinstance(item, Sample):
             sample = item
         elif isinstance(item, Sequence) and not isinstance(item, str):

@@ -14,7 +14,7 @@ from .shapes import Dim, ShapeError, TensorInfo, infer
 if TYPE_CHECKING:
     import onnx
 
-    from .interface import Attribute
+    from .attributes import Attribute
     from .operator import Operator
 
 __all__ = ["onnx_schema", "register"]
@@ -104,7 +104,7 @@ def _attribute(a: Attribute) -> Any:
     import onnx.helper
     from onnx.defs import OpSchema
 
-    from .interface import encode_attribute
+    from .attributes import encode_attribute
 
     kind = getattr(OpSchema.AttrType, a.onnx_type)
     if a.default is None:

@@ -10,16 +10,23 @@ from __future__ import annotations
 import collections.abc
 import inspect
 import math
+import re
 import types
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import DeclarationError
+from .attributes import REFUSED
 
-__all__ = ["infer_schema"]
+__all__ = ["infer_schema", "schema_text"]
 
 _HINT = "known are Tensor, int, float, bool, str, torch.dtype, `list[...]` of these, and `... | None`"
+_PYTHON_NAMES = {
+    "SymInt": "int",
+    "ScalarType": "torch.dtype",
+    "Tensor": "Tensor (only None can be a default)",
+}
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -46,6 +53,29 @@ def infer_schema(name: str, function: Callable[..., Any], mutates: Sequence[str]
     return f"({', '.join(pieces)}) -> {_returns(name, signature.return_annotation)}"
 
 
+def schema_text(schema: Any) -> str:
+    """A torch schema as text, `acme::f(Tensor x, float eps=1e-05) -> (Tensor)`.
+
+    Not torch's own text, which spells floats with 17 digits and changes between versions.
+    """
+
+    def spelled(kind: Any) -> str:
+        text = str(kind)
+        for pattern, replacement in ((r"List\[([^\[\]]*)\]", r"\1[*]"), (r"Optional\[(.*)\]", r"\1?")):
+            text = re.sub(pattern, replacement, text)
+        return text.replace("[*]", "[]")
+
+    pieces = []
+    for a in schema.arguments:
+        if a.kwarg_only and "*" not in pieces:
+            pieces.append("*")
+        written = "(a!)" if a.alias_info is not None and a.alias_info.is_write else ""
+        default = f"={a.default_value!r}" if a.has_default_value() else ""
+        pieces.append(f"{spelled(a.real_type)}{written} {a.name}{default}")
+    returns = ", ".join(spelled(r.real_type) for r in schema.returns)
+    return f"{schema.name}({', '.join(pieces)}) -> ({returns})"
+
+
 def _argument(name: str, p: inspect.Parameter, alias: int | None) -> str:
     if p.annotation is p.empty:
         raise DeclarationError(
@@ -60,6 +90,14 @@ def _argument(name: str, p: inspect.Parameter, alias: int | None) -> str:
         raise DeclarationError(
             f"{name}: argument `{p.name}`: torch allows no keyword-only tensor: move it before the `*`"
         )
+    if text.startswith("Tensor?["):
+        raise DeclarationError(
+            f"{name}: argument `{p.name}: {_spelled(p.annotation)}`: ONNX cannot leave out a tensor in the middle of a "
+            "list; use `list[Tensor]`, or several `Tensor | None`"
+        )
+    reason = REFUSED.get(text.removesuffix("?").removesuffix("[]"))
+    if reason:
+        raise DeclarationError(f"{name}: argument `{p.name}: {_spelled(p.annotation)}`: {reason}")
     if alias is not None:
         if not text.startswith("Tensor"):
             raise DeclarationError(f"{name}: mutates names `{p.name}`, which is no tensor")
@@ -137,7 +175,9 @@ def _default(text: str, value: Any) -> str:
             raise ValueError("a torch schema holds printable ASCII defaults only")
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}"'
-    raise ValueError(f"a default of type `{kind}` is expected")
+    expected = _PYTHON_NAMES.get(kind, kind)
+    advice = "; or annotate it `float`" if expected == "int" and isinstance(value, float) else ""
+    raise ValueError(f"its annotation says {expected}, so its default must be one{advice}")
 
 
 def _returns(name: str, annotation: Any) -> str:

@@ -30,9 +30,17 @@ class TypeRules:
     of_input: Mapping[str, str]
 
     @property
+    def unspecified(self) -> bool:
+        """Whether the declaration says nothing of dtypes: what the operator takes is not known."""
+        return all(types == dtypes.ALL for types in self.variables.values())
+
+    @property
     def drawn(self) -> tuple[str, ...]:
-        """The dtypes in which samples are drawn: those of the first type variable that has a float."""
-        every = list(self.variables.values())
+        """The dtypes in which samples are drawn: those of the first type variable that has a float.
+
+        Where any dtype is declared, the four floating ones: few operators mean it.
+        """
+        every = [dtypes.FLOATS if t == dtypes.ALL else t for t in self.variables.values()]
         return next((t for t in every if any(d in dtypes.FLOATS for d in t)), every[0])
 
     def accepts(self, name: str, dtype: str) -> bool:
@@ -120,7 +128,7 @@ def read_output_types(op: Operator) -> dict[str, OutputType]:
 
 def _guessed_calls(op: Operator) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Calls to try where no samples are declared: all inputs of one rank, attributes at their defaults."""
-    from .interface import encode_attribute
+    from .attributes import encode_attribute
 
     attributes = {
         a.name: encode_attribute(op.name, a, a.default)

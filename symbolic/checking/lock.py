@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DeclarationError, UsageError
-from ..interface import encode_attribute
+from ..attributes import encode_attribute
+from ..torch_schema import schema_text
 
 if TYPE_CHECKING:
-    import torch
-
     from ..operator import Operator
 
 __all__ = ["FILE_NAME", "Locked", "compare", "lock_file", "read", "signature", "write"]
@@ -54,7 +52,7 @@ def signature(op: Operator) -> dict[str, Any]:
     return {
         "name": op.onnx_name,
         "version": op.version,
-        "torch": _torch_text(op.overload._schema),
+        "torch": schema_text(op.overload._schema),
         "inputs": inputs,
         "attributes": attributes,
         "outputs": [
@@ -62,26 +60,6 @@ def signature(op: Operator) -> dict[str, Any]:
             for o in op.interface.outputs
         ],
     }
-
-
-def _torch_text(schema: torch.FunctionSchema) -> str:
-    """The torch schema; torch's own text of it changes between versions (the digits of a float, say)."""
-
-    def spelled(kind: Any) -> str:
-        text = str(kind)
-        for pattern, replacement in ((r"List\[([^\[\]]*)\]", r"\1[*]"), (r"Optional\[(.*)\]", r"\1?")):
-            text = re.sub(pattern, replacement, text)
-        return text.replace("[*]", "[]")
-
-    pieces = []
-    for a in schema.arguments:
-        if a.kwarg_only and "*" not in pieces:
-            pieces.append("*")
-        written = "(a!)" if a.alias_info is not None and a.alias_info.is_write else ""
-        default = f"={a.default_value!r}" if a.has_default_value() else ""
-        pieces.append(f"{spelled(a.real_type)}{written} {a.name}{default}")
-    returns = ", ".join(spelled(r.real_type) for r in schema.returns)
-    return f"{schema.name}({', '.join(pieces)}) -> ({returns})"
 
 
 def lock_file(op: Operator) -> Path | None:

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from deployops.errors import DeclarationError, ExportError
 from deployops.symbolic import operator
-from deployops.symbolic.interface import Interface, Output, decode_attribute, encode_attribute, read_schema
+from deployops.symbolic.attributes import decode_attribute, encode_attribute
+from deployops.symbolic.interface import Interface, Output, read_schema
 from deployops.symbolic.torch_schema import infer_schema
 
 

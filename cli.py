@@ -220,7 +220,7 @@ def ops_list(packs: tuple[str, ...], as_json: bool) -> None:
 
         _print_json([signature(op) for op in operators])
         return
-    rows = [(op.name, f"{op.onnx_name} v{op.version}", _schema_text(op)) for op in operators]
+    rows = [(op.name, f"{op.onnx_name} v{op.version}", "(" + op.schema.partition("(")[2]) for op in operators]
     widths = [max(len(r[k]) for r in rows) for k in (0, 1)] if rows else [0, 0]
     for name, onnx_name, text in rows:
         click.echo(f"{name:{widths[0]}}  {onnx_name:{widths[1]}}  {text}")
@@ -271,15 +271,10 @@ def ops_lock(packs: tuple[str, ...]) -> None:
                 f"{operators[0].name} was declared in no file: there is no place for a lock beside it"
             )
         lock.write(path, operators)
-        click.echo(f"{path}: {len(operators)} operators")
-
-
-def _schema_text(op: Any) -> str:
-    """The torch schema, with floats as people write them (1e-06)."""
-    import re
-
-    text = "(" + str(op.overload._schema).partition("(")[2]
-    return re.sub(r"-?\d+\.\d+(e[-+]?\d+)?", lambda m: repr(float(m[0])), text)
+        click.echo(f"{path}: {len(operators)} operator{'' if len(operators) == 1 else 's'}")
+    click.echo(
+        "A locked signature stays: `deployops ops check` says whether the declarations hold.", err=True
+    )
 
 
 def _declared(packs: tuple[str, ...]) -> list[Any]:

@@ -54,7 +54,8 @@ def check_parameters(
         own = every[len(arguments) :]
     if fits and all(p.default is not p.empty or p.name in arguments for p in own):
         return
-    given = ", ".join({_STARS[0]: "*", _STARS[1]: "**"}.get(p.kind, "") + p.name for p in parameters)
+    stars = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}
+    given = ", ".join(stars.get(p.kind.name, "") + p.name for p in parameters)
     raise DeclarationError(
         f"{name}: the {what} takes ({given}); expected ({', '.join([*leading, *arguments])})"
     )

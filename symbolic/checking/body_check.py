@@ -14,8 +14,10 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from ...errors import DeclarationError
 from .. import dtypes, functions
-from .sample_runs import SampleRun, runs
+from .precision import IN_FLOAT32, computes_in_float32
+from .sample_runs import SampleRun, sound_runs
 from .tally import CheckResult, Tally
 
 if TYPE_CHECKING:
@@ -32,6 +34,13 @@ _TIMES_TORCH = 4.0
 _ULPS = 8.0
 
 
+_FLOAT64_ALONE = (
+    "in float64 alone, where the other dtypes pass: either the body loses digits (a constant of float32, an `op.cast`), "
+    "or the runtime's own float64 kernel of one of its nodes is imprecise (ONNX Runtime computes some in float32): "
+    'write that node out of simpler ones where `x.dtype == "float64"`, or leave float64 out of `dtypes`'
+)
+
+
 class _NoKernel(Exception):
     """The runtime lacks a kernel that the body needs."""
 
@@ -44,34 +53,44 @@ def check_body(op: Operator) -> CheckResult:
     elif op.stateful:
         tally.unchecked.append("stateful")
     else:
-        for run in runs(op):
-            if not run.undeclared:
-                _check_one(run, tally)
+        seen = [(run, _check_one(run, real, tally)) for run, real in sound_runs(op, tally)]
+        wrong = {run.dtype for run, status in seen if status == "wrong"}
+        right = {run.dtype for run, status in seen if status == "right"}
+        if wrong == {"float64"} and right & {"float32", "float16"}:
+            tally.fail(_FLOAT64_ALONE)
     return tally.result()
 
 
-def _check_one(run: SampleRun, tally: Tally) -> None:
+def _check_one(run: SampleRun, torch_result: Sequence[torch.Tensor], tally: Tally) -> str:
+    """Compare one run; `wrong` where the numbers are, `failed` where there are none."""
     try:
-        torch_result, exact = run.reference(), run.exact()
+        exact = run.exact()
     except Exception as e:
-        tally.unchecked.append(f"the reference fails ({type(e).__name__})")
-        return
+        tally.unchecked.append(f"the reference fails in float64 ({type(e).__name__})")
+        return "unchecked"
     try:
         got = _run_body(run, torch_result)
     except _NoKernel as e:
         tally.unchecked.append(f"{run.dtype}: {e}")
-        return
+        return "unchecked"
+    except DeclarationError as e:
+        tally.fail(str(e).removeprefix(f"{run.op.name}: "), run)
+        return "failed"
     except Exception as e:
-        tally.failures.append(f"{run}: the body does not run: {type(e).__name__}: {_shortened(e)}")
-        return
+        tally.fail(f"the body does not run: {type(e).__name__}: {_shortened(e)}", run)
+        return "failed"
     noise = _ULPS * _input_size(run)
     own_errors = _torch_errors(run, torch_result, exact)
     for k, (mine, theirs, truth) in enumerate(zip(got, torch_result, exact, strict=True)):
         fault = _fault(mine, theirs, truth, max(_ULPS, _TIMES_TORCH * own_errors[k]), noise)
         if fault:
-            tally.failures.append(f"{run}: output {k}: {fault}: correct the body")
-            return
+            if run.dtype == "float64" and computes_in_float32(run):
+                tally.fail(IN_FLOAT32, run)
+                return "failed"
+            tally.fail(f"output {k}: {fault}: correct the body", run)
+            return "wrong"
     tally.passed += 1
+    return "right"
 
 
 def one_node_model(run: SampleRun, outputs: Sequence[torch.Tensor]) -> ir.Model:

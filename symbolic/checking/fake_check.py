@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...errors import DeployOpsError
 from .. import dims, dtypes
 from ..shapes import ShapeError, TensorInfo, infer
-from .sample_runs import SampleRun, runs
+from ..torch_logs import quiet
+from .other_sizes import OtherSizes, other_sizes
+from .sample_runs import SampleRun, accepted_dtypes, sound_runs
 from .tally import CheckResult, Tally
 
 if TYPE_CHECKING:
@@ -17,24 +20,70 @@ if TYPE_CHECKING:
 
 __all__ = ["check_fake", "check_shape_rule"]
 
+_MOST_TRIES = 100  # sizes for one operator; each runs the reference and the fake kernel
+
 
 def check_fake(op: Operator) -> CheckResult:
-    """Number, shapes and dtypes of the fake outputs against the reference's: every sample in every dtype."""
+    """Number, shapes and dtypes of the fake outputs against the reference's: every sample in every dtype.
+
+    And in the first dtype at other sizes than the samples', as far as the reference accepts them.
+    """
     tally = Tally(op.name, "fake")
-    for run in runs(op):
-        if run.undeclared:
-            continue  # the declaration check says so
-        try:
-            real = run.reference()
-        except Exception as e:
-            tally.unchecked.append(f"the reference fails ({type(e).__name__})")
-            continue
+    first = accepted_dtypes(op)[0]
+    shapes = _Shapes()
+    for run, real in sound_runs(op, tally):
+        shapes.add(run)
         fault = _fake_fault(run, real)
         if fault:
-            tally.failures.append(f"{run}: {fault}")
-        else:
-            tally.passed += 1
-    return tally.result()
+            tally.fail(fault, run)
+            continue
+        tally.passed += 1
+        if run.dtype != first:
+            continue
+        for other, result in _accepted_sizes(run, shapes):
+            fault = _fake_fault(other.run, result)
+            if fault:
+                tally.fail(f"{fault}, at other sizes than the sample's ({other.run})", run)
+                break
+    return tally.result(note=shapes.note())
+
+
+class _Shapes:
+    """Which input shapes were compared: a rule that was seen at one alone may hold there alone."""
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+        self.tries = self.others = 0
+
+    def add(self, run: SampleRun) -> bool:
+        """Whether these shapes (with these attributes) are new."""
+        label = run.described()
+        known = label in self.seen
+        self.seen.add(label)
+        return not known
+
+    def note(self) -> str:
+        return (
+            "" if self.others else "only at the samples' sizes (others not checked: the reference takes none)"
+        )
+
+
+def _accepted_sizes(run: SampleRun, shapes: _Shapes) -> Iterator[tuple[OtherSizes, list[torch.Tensor]]]:
+    """The run at other sizes, not seen before, that the reference accepts."""
+    for alternatives in other_sizes(run):
+        for other in alternatives:
+            if shapes.tries >= _MOST_TRIES:
+                return
+            if not shapes.add(other.run):
+                break
+            shapes.tries += 1
+            try:
+                result = other.run.reference()
+            except Exception:
+                continue
+            shapes.others += 1
+            yield other, result
+            break
 
 
 def _fake_fault(run: SampleRun, real: Sequence[torch.Tensor]) -> str | None:
@@ -44,8 +93,10 @@ def _fake_fault(run: SampleRun, real: Sequence[torch.Tensor]) -> str | None:
     mode = FakeTensorMode(shape_env=ShapeEnv())
     try:
         arguments = run.copies(lambda t: mode.from_tensor(t, static_shapes=True))
-        with mode:
+        with mode, quiet():
             fake = run.call(run.op.overload, *arguments)
+    except DeployOpsError as e:
+        return str(e).removeprefix(f"{run.op.name}: ")
     except Exception as e:
         return (
             f"the fake kernel raises {type(e).__name__}: {_first_line(e)}; the reference accepts this sample"
@@ -76,36 +127,41 @@ def _shape(t: torch.Tensor) -> str:
 
 
 def check_shape_rule(op: Operator) -> CheckResult:
-    """The inferred expressions, evaluated at each sample's sizes, against the reference's shapes.
+    """The inferred expressions, evaluated at each sample's sizes and at others, against the reference's shapes.
 
     Every sample in the first dtype, one in each other: that dtypes do not change shapes, `check_fake` has seen.
     """
     tally = Tally(op.name, "shape rule")
+    first = accepted_dtypes(op)[0]
+    shapes = _Shapes()
     known = total = 0
-    for run in runs(op):
-        if run.undeclared or (run.dtype != op.types.drawn[0] and run.index > 0):
+    for run, real in sound_runs(op, tally):
+        if run.dtype != first and run.index > 0:
             continue
-        try:
-            real = run.reference()
-        except Exception as e:
-            tally.unchecked.append(f"the reference fails ({type(e).__name__})")
-            continue
+        shapes.add(run)
         bound = op.interface.bind((), run.arguments)
-        sizes = {f"n{s}": s for t in run.sample.tensors() for s in t.shape}
+        sizes = {s: s for t in run.sample.tensors() for s in t.shape}
         try:
             inferred = infer(op, {n: _symbolic(v) for n, v in bound.tensors.items()}, bound.attributes)
         except ShapeError as e:
-            tally.failures.append(f"{run}: {e}: the fake kernel must accept symbolic sizes")
+            tally.fail(f"{e}: the fake kernel must accept symbolic sizes", run)
             continue
         fault = _rule_fault(inferred, real, sizes)
         if fault:
-            tally.failures.append(f"{run}: {fault}")
+            tally.fail(fault, run)
             continue
         tally.passed += 1
         known += sum(d is not None for info in inferred for d in info.dims or ())
         total += sum(t.dim() for t in real)
+        for other, result in _accepted_sizes(run, shapes) if run.dtype == first else ():
+            if other.sizes is None:  # sizes that the rule has one symbol for are no longer equal
+                continue
+            fault = _rule_fault(inferred, result, sizes | dict(other.sizes))
+            if fault:
+                tally.fail(f"{fault}, at other sizes than the sample's ({other.run})", run)
+                break
     note = f"{known} of {total} output dims have a formula" if known < total else ""
-    return tally.result("shape", note)
+    return tally.result("shape", "; ".join(filter(None, [note, shapes.note()])))
 
 
 def _symbolic(value: Any) -> Any:
@@ -119,8 +175,9 @@ def _symbolic(value: Any) -> Any:
 
 
 def _rule_fault(
-    inferred: Sequence[TensorInfo], real: Sequence[torch.Tensor], sizes: dict[str, int]
+    inferred: Sequence[TensorInfo], real: Sequence[torch.Tensor], sizes: Mapping[int, int]
 ) -> str | None:
+    by_name = {f"n{old}": new for old, new in sizes.items()}
     if inferred and len(inferred) != len(real):
         return f"the rule gives {len(inferred)} outputs, the reference {len(real)}"
     for k, (info, r) in enumerate(zip(inferred, real, strict=False)):
@@ -128,7 +185,7 @@ def _rule_fault(
             return f"output {k} is {info.dtype} by the rule, {dtypes.name_of(r.dtype)} by the reference"
         if info.dims is None:
             continue
-        found = [dims.evaluate(d, sizes) if isinstance(d, str) else d for d in info.dims]
+        found = [dims.evaluate(d, by_name) if isinstance(d, str) else d for d in info.dims]
         if len(found) != r.dim() or any(
             f is not None and f != s for f, s in zip(found, r.shape, strict=True)
         ):

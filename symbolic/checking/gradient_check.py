@@ -6,7 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .. import dtypes
-from .sample_runs import SampleRun, map_tensors, runs
+from ..adopted_gradient import why_no_gradient
+from ..torch_logs import quiet
+from .gradient_fault import explain
+from .precision import IN_FLOAT32, computes_in_float32
+from .sample_runs import SampleRun, accepted_dtypes, map_tensors, sound_runs
 from .tally import CheckResult, Tally
 
 if TYPE_CHECKING:
@@ -22,11 +26,11 @@ _MANY = 64  # elements of all inputs beyond which gradcheck compares random proj
 def check_gradient(op: Operator) -> CheckResult:
     """`torch.autograd.gradcheck` against finite differences, on the smooth samples in float64."""
     tally = Tally(op.name, "gradient")
-    reason = _no_gradient(op)
-    if reason or "float64" not in op.types.drawn:
+    reason = why_no_gradient(op)
+    if reason or "float64" not in accepted_dtypes(op):
         tally.unchecked.append(reason or "float64 is not declared, and finite differences need it")
         return tally.result()
-    for run in runs(op, ("float64",)):
+    for run, _ in sound_runs(op, tally, ("float64",)):
         if not run.sample.smooth:
             tally.unchecked.append("sample not smooth")
             continue
@@ -37,14 +41,14 @@ def check_gradient(op: Operator) -> CheckResult:
 def _check_one(run: SampleRun, tally: Tally) -> None:
     import torch
 
-    leaves, call = _as_function(run)
+    leaves, names, call = _as_function(run)
     if not leaves:
         tally.unchecked.append("sample without floating-point input")
         return
     try:
         outputs = call(*leaves)
     except Exception as e:
-        tally.failures.append(f"{run}: the operator raises {type(e).__name__}: {e}")
+        tally.fail(f"the operator raises {type(e).__name__}: {e}", run)
         return
     if not any(o.requires_grad for o in outputs):
         if run.op.custom_op is None:
@@ -56,43 +60,71 @@ def _check_one(run: SampleRun, tally: Tally) -> None:
         tally.unchecked.append("sample without elements")
         return
     fast = sum(leaf.numel() for leaf in leaves) > _MANY
-    try:
-        torch.autograd.gradcheck(call, leaves, eps=1e-6, atol=1e-5, rtol=1e-3, fast_mode=fast)
-    except Exception as e:
-        tally.failures.append(
-            f"{run}: {_gradcheck_reason(e)}: correct the backward function, or, if the sample lies on a "
-            "kink, declare it with `draw.call(..., smooth=False)`"
-        )
-        return
+    with quiet():
+        try:
+            torch.autograd.gradcheck(call, leaves, eps=1e-6, atol=1e-5, rtol=1e-3, fast_mode=fast)
+        except Exception as e:
+            tally.fail(f"{_reason(run, e, call, leaves, names)}", run)
+            return
     tally.passed += 1
+
+
+def _reason(run: SampleRun, error: Exception, call: Any, leaves: list[torch.Tensor], names: list[str]) -> str:
+    from ...errors import DeployOpsError
+
+    if isinstance(error, DeployOpsError):
+        return f"{error}: correct the backward function"
+    advice = (
+        "correct the backward function, or, if the sample lies on a kink, declare it with "
+        "`draw.call(..., smooth=False)`"
+    )
+    if computes_in_float32(run):
+        advice = f"{IN_FLOAT32}; finite differences need float64"
+    try:
+        found = explain(call, leaves, names, _output_names(run))
+    except Exception:
+        found = None
+    return f"{found or _gradcheck_reason(error)}: {advice}"
+
+
+def _output_names(run: SampleRun) -> list[str]:
+    """Of the results that `_as_function` gives, those with a gradient."""
+    outputs = run.op.interface.outputs
+    flat = run.call(run.op.overload, *run.copies())
+    names = [o.name for o in outputs if o.form != "variadic"]
+    lists = next((o.name for o in outputs if o.form == "variadic"), "y")
+    names += [f"{lists}[{k}]" for k in range(len(flat) - len(names))]
+    return [n for n, t in zip(names, flat, strict=False) if t.is_floating_point()]
 
 
 def check_gradient_dtypes(op: Operator) -> CheckResult:
     """Backward runs in every declared dtype and gives each tensor a gradient of its own dtype and shape."""
     tally = Tally(op.name, "gradient dtypes")
-    reason = _no_gradient(op)
+    reason = why_no_gradient(op)
     if reason:
         tally.unchecked.append(reason)
         return tally.result()
-    for run in runs(op):
-        if run.undeclared or dtypes.name_of(run.dtype) not in dtypes.FLOATS:
+    for run, _ in sound_runs(op, tally):
+        if dtypes.name_of(run.dtype) not in dtypes.FLOATS:
             continue
-        leaves, call = _as_function(run)
+        leaves, _, call = _as_function(run)
         try:
-            outputs = [o for o in call(*leaves) if o.requires_grad]
-            if not outputs:
-                tally.unchecked.append("no differentiable output")
-                continue
-            gradients = _raw_gradients(outputs, leaves)
+            with quiet():
+                outputs = [o for o in call(*leaves) if o.requires_grad]
+                if not outputs:
+                    tally.unchecked.append("no differentiable output")
+                    continue
+                gradients = _raw_gradients(outputs, leaves)
         except Exception as e:
-            tally.failures.append(
-                f"{run}: the gradient raises {type(e).__name__}: {str(e).strip().splitlines()[0]}: "
-                "it must run in every declared dtype"
+            lines = str(e).strip().splitlines() or [""]
+            tally.fail(
+                f"the gradient raises {type(e).__name__}: {lines[0]}: it must run in every declared dtype",
+                run,
             )
             continue
         fault = next((f for leaf, g in zip(leaves, gradients, strict=True) if (f := _fault(leaf, g))), None)
         if fault:
-            tally.failures.append(f"{run}: {fault}")
+            tally.fail(fault, run)
         else:
             tally.passed += 1
     return tally.result()
@@ -115,17 +147,12 @@ def _fault(leaf: torch.Tensor, gradient: torch.Tensor | None) -> str | None:
     return None
 
 
-def _no_gradient(op: Operator) -> str | None:
-    if op.stateful:
-        return "stateful"
-    if op.interface.mutates:
-        return "it writes into an argument: torch allows it no gradient"
-    return None
-
-
-def _as_function(run: SampleRun) -> tuple[list[torch.Tensor], Callable[..., tuple[torch.Tensor, ...]]]:
-    """The floating-point inputs as leaves, and the operator as a function of them alone."""
+def _as_function(
+    run: SampleRun,
+) -> tuple[list[torch.Tensor], list[str], Callable[..., tuple[torch.Tensor, ...]]]:
+    """The floating-point inputs as leaves, their names, and the operator as a function of them alone."""
     leaves: list[torch.Tensor] = []
+    names: list[str] = []
 
     def take(t: torch.Tensor) -> Any:
         if not t.is_floating_point():
@@ -133,7 +160,12 @@ def _as_function(run: SampleRun) -> tuple[list[torch.Tensor], Callable[..., tupl
         leaves.append(t.detach().clone().requires_grad_())
         return len(leaves) - 1  # its place among the leaves
 
-    kept = {name: map_tensors(v, take) for name, v in run.arguments.items()}
+    kept = {}
+    for name, value in run.arguments.items():
+        before = len(leaves)
+        kept[name] = map_tensors(value, take)
+        is_list = isinstance(value, (list, tuple))
+        names += [f"{name}[{k}]" if is_list else name for k in range(len(leaves) - before)]
     tensor_inputs = {i.name for i in run.op.interface.inputs}
 
     def call(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -146,7 +178,7 @@ def _as_function(run: SampleRun) -> tuple[list[torch.Tensor], Callable[..., tupl
         outputs = run.op.flatten_outputs(run.op.overload(**values), {})
         return tuple(o for o in outputs if o.is_floating_point())
 
-    return leaves, call
+    return leaves, names, call
 
 
 def _gradcheck_reason(error: Exception) -> str:

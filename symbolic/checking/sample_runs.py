@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     from ..operator import Operator
     from ..samples import Sample
+    from .tally import Tally
 
-__all__ = ["SampleRun", "map_tensors", "runs"]
+__all__ = ["SampleRun", "accepted_dtypes", "map_tensors", "runs", "sound_runs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +32,34 @@ class SampleRun:
     sample: Sample
 
     def __str__(self) -> str:
-        return f"sample {self.index} in {self.dtype} ({self._described()})"
+        return f"sample {self.index} in {self.dtype} ({self.described()})"
+
+    @property
+    def positional(self) -> list[str]:
+        """The arguments that can be given by position."""
+        return [n for n in self.op.interface.arguments if n not in self.op.interface.keyword_only]
 
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments by name, as the sample gives them: defaults are left out."""
-        positional = (n for n in self.op.interface.arguments if n not in self.op.interface.keyword_only)
-        return dict(zip(positional, self.sample.args, strict=False)) | dict(self.sample.kwargs)
+        return dict(zip(self.positional, self.sample.args, strict=False)) | dict(self.sample.kwargs)
 
     @property
-    def undeclared(self) -> str | None:
-        """What of this sample the declaration's dtypes do not allow."""
-        for name, value in self.op.interface.bind((), self.arguments).tensors.items():
+    def misfit(self) -> str | None:
+        """What of this sample the declaration does not allow, and what to do."""
+        interface = self.op.interface
+        surplus = len(self.sample.args) > len(self.positional)
+        unknown = [n for n in self.sample.kwargs if n not in interface.arguments]
+        if surplus or unknown:
+            given = f"{len(self.sample.args)} arguments" + "".join(f", {n}=" for n in self.sample.kwargs)
+            return f"the sample has {given}; the operator takes ({', '.join(interface.arguments)})"
+        for name, value in interface.bind((), self.arguments).tensors.items():
             for t in value if isinstance(value, (list, tuple)) else [value]:
                 if t is not None and not self.op.types.accepts(name, dtypes.name_of(t.dtype)):
-                    return f"`{name}` is {dtypes.name_of(t.dtype)}"
+                    return (
+                        f"`{name}` is {dtypes.name_of(t.dtype)}, which `dtypes` does not list: "
+                        "list it, or draw it as `draw(..., dtype=...)`"
+                    )
         return None
 
     def run(
@@ -75,8 +89,7 @@ class SampleRun:
     ) -> list[torch.Tensor]:
         """The outputs of one call, flat, as the exported node has them."""
         result = function(*args, **kwargs)
-        names = (n for n in self.op.interface.arguments if n not in self.op.interface.keyword_only)
-        return self.op.flatten_outputs(result, dict(zip(names, args, strict=False)) | dict(kwargs))
+        return self.op.flatten_outputs(result, dict(zip(self.positional, args, strict=False)) | dict(kwargs))
 
     def reference(self) -> list[torch.Tensor]:
         """The outputs of the reference in the sample's own dtype."""
@@ -86,7 +99,8 @@ class SampleRun:
         """The outputs of the reference in float64."""
         return self.run(self.op.reference, lambda t: t.double() if t.is_floating_point() else t)
 
-    def _described(self) -> str:
+    def described(self) -> str:
+        """The arguments, tensors as their shapes."""
         import torch
 
         def one(v: Any) -> str:
@@ -96,7 +110,8 @@ class SampleRun:
                 return text if own == self.dtype else f"{own}{text}"
             return f"[{', '.join(map(one, v))}]" if isinstance(v, (list, tuple)) else repr(v)
 
-        return ", ".join(f"{n}: {one(v)}" for n, v in self.arguments.items())
+        surplus = self.sample.args[len(self.positional) :]
+        return ", ".join([*(f"{n}: {one(v)}" for n, v in self.arguments.items()), *map(one, surplus)])
 
 
 def _dense(t: torch.Tensor) -> bool:
@@ -117,6 +132,45 @@ def map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
 
 def runs(op: Operator, names: Sequence[str] | None = None) -> Iterator[SampleRun]:
     """Every sample in every dtype it is declared for (or in `names`)."""
-    for dtype in names or op.types.drawn:
+    for dtype in names or accepted_dtypes(op):
         for index, sample in enumerate(op.make_samples(dtype)):
             yield SampleRun(op, dtype, index, sample)
+
+
+def sound_runs(
+    op: Operator, tally: Tally, names: Sequence[str] | None = None
+) -> Iterator[tuple[SampleRun, list[torch.Tensor]]]:
+    """The runs that the reference accepts, with its results; the others are noted as not checked."""
+    every: list[SampleRun] = []
+    for dtype in names or accepted_dtypes(op):
+        try:
+            every += runs(op, (dtype,))
+        except Exception:  # noqa: PERF203
+            tally.unchecked.append(f"{dtype}: the samples cannot be drawn")
+    for run in every:
+        if run.misfit:
+            continue  # the declaration check says so
+        try:
+            real = run.reference()
+        except Exception as e:
+            tally.unchecked.append(f"the reference fails ({type(e).__name__})")
+            continue
+        yield run, real
+
+
+def accepted_dtypes(op: Operator) -> tuple[str, ...]:
+    """The dtypes to check in: the declared ones; where none are, those that the operator takes."""
+    if not op.types.unspecified:
+        return op.types.drawn
+    found = [d for d in op.types.drawn if _takes(op, d)]
+    return tuple(found) or op.types.drawn
+
+
+def _takes(op: Operator, dtype: str) -> bool:
+    for index, sample in enumerate(op.make_samples(dtype)):
+        try:
+            SampleRun(op, dtype, index, sample).reference()
+        except Exception:
+            continue
+        return True
+    return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -29,14 +29,27 @@ class Tally:
     operator: str
     check: str
     passed: int = 0
-    failures: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
+    _faults: dict[str, list[str]] = field(default_factory=dict)  # what is wrong -> where it was seen
+
+    def fail(self, fault: str, where: object = "") -> None:
+        """Note a fault; the same one in many places is told once, with the first place."""
+        self._faults.setdefault(fault, []).append(str(where))
+
+    @property
+    def failed(self) -> bool:
+        return bool(self._faults)
+
+    @property
+    def faults(self) -> Mapping[str, Sequence[str]]:
+        """What is wrong, and in which runs."""
+        return self._faults
 
     def result(self, noun: str = "run", note: str = "") -> CheckResult:
         """Failed where anything failed; passed where something passed and nothing failed."""
         unchecked = _summed(self.unchecked)
-        if self.failures:
-            shown = list(dict.fromkeys(self.failures))
+        if self._faults:
+            shown = [_told(fault, places) for fault, places in self._faults.items()]
             more = [f"and {len(shown) - _SHOWN} more like these"] if len(shown) > _SHOWN else []
             return self._made("failed", "\n".join([*shown[:_SHOWN], *more]))
         if not self.passed:
@@ -47,6 +60,13 @@ class Tally:
 
     def _made(self, status: Status, detail: str) -> CheckResult:
         return CheckResult(self.operator, self.check, status, detail)
+
+
+def _told(fault: str, places: Sequence[str]) -> str:
+    if not places[0]:
+        return fault
+    others = len(set(places)) - 1
+    return f"{places[0]}{f' and {others} more' if others else ''}: {fault}"
 
 
 def _summed(reasons: Sequence[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import re
 import sys
 import warnings
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ExportError
 from ..symbolic.autograd_functions import Recording, recording
 from .buffers import buffers_kept
-from .graph.logs import quiet
+from .graph.logs import FAKE_LOGGER, quiet
 from .source import Source
 from .user_code import user_line
 
@@ -52,6 +53,7 @@ def capture(
         _specialisations(fixed),
         buffers_kept(original),
         quiet(*_CHATTY),
+        quiet(FAKE_LOGGER, level=logging.CRITICAL),
         _stderr_held_back(),
         warnings.catch_warnings(),
     ):

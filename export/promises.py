@@ -6,11 +6,13 @@ A wrong promise passes silently otherwise: the trace believes it, and a later op
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ExportError
 from ..symbolic import registry
+from .graph.logs import FAKE_LOGGER, quiet
 from .user_code import user_line
 
 __all__ = ["Promises", "is_custom"]
@@ -97,7 +99,7 @@ def _promised(overload: Any, args: Any, kwargs: Any) -> tuple[list[Any]] | None:
 
     try:
         args, kwargs = pytree.tree_map(fake, (args, kwargs))
-        with mode:
+        with mode, quiet(FAKE_LOGGER, level=logging.CRITICAL):
             return (pytree.tree_leaves(overload(*args, **kwargs)),)
     except Exception:  # the trace meets it too, and says where
         return None

@@ -8,11 +8,12 @@ without a kernel is reported under the name of an operator that the user never w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DeployOpsError, ModelFileError, NotCheckedError
+from ..symbolic import registry
 from .experiments import kernel_gaps, versions_that_load
 
 if TYPE_CHECKING:
@@ -174,15 +175,32 @@ def _unimplemented(
     if libraries:
         return NotCheckedError(
             f"{name}: none of the given libraries ({', '.join(p.name for p in libraries)}) has "
-            f"{domain}::{op} for domain version {version}. Give the library that has it, or export "
-            "with --custom-ops function"
+            f"{domain}::{op} for domain version {version}. Give the library that has it"
+            f"{_body_advice([(domain, op)])}"
         )
     listed = ", ".join(sorted(f"{d}::{o}" for d, o in custom))
     return NotCheckedError(
         f"{name} has custom operators that nothing implements: {listed} (domain version {version}). "
-        "Register the library that has them, or export with --custom-ops function, which puts a body "
-        "into the file"
+        f"Register the library that has them{_body_advice(custom)}"
     )
+
+
+def _body_advice(custom: Iterable[tuple[str, str]]) -> str:
+    """The other way: bodies of standard operators in the file, as far as the declarations known here have them."""
+    declared = {key: registry.by_onnx_name(*key) for key in custom}
+    bare = [f"{d}::{o}" for (d, o), op in declared.items() if op is not None and op.body_function is None]
+    unknown = [f"{d}::{o}" for (d, o), op in declared.items() if op is None]
+    if not bare and not unknown:
+        return ", or export with --custom-ops function, which puts their bodies into the file"
+    ways = []
+    if bare:
+        ways.append(f"declare a body with @op.body for {', '.join(bare)}")
+    if unknown:
+        ways.append(
+            f"declare {', '.join(unknown)} with a body (deployops.operator, or deployops.adopt for an "
+            "autograd.Function; then @op.body)"
+        )
+    return f", or {' and '.join(ways)}, and export again"
 
 
 def _no_kernel(name: str, model: onnx.ModelProto, error: Exception) -> DeployOpsError | None:

@@ -6,18 +6,21 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["quiet"]
+__all__ = ["FAKE_LOGGER", "quiet"]
+
+FAKE_LOGGER = "torch._subclasses.fake_tensor"
+"""It logs a traceback, as an error, where a fake kernel raises; the exception says as much."""
 
 
 @contextmanager
-def quiet(*names: str) -> Iterator[None]:
-    """Nothing below an error from these loggers inside the block."""
+def quiet(*names: str, level: int = logging.ERROR) -> Iterator[None]:
+    """Nothing below an error, or below `level`, from these loggers inside the block."""
     loggers = [logging.getLogger(name) for name in names]
-    before = [logger.level for logger in loggers]
+    levels = [logger.level for logger in loggers]
     for logger in loggers:
-        logger.setLevel(logging.ERROR)
+        logger.setLevel(level)
     try:
         yield
     finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)
+        for logger, before in zip(loggers, levels, strict=True):
+            logger.setLevel(before)

@@ -78,6 +78,9 @@ def _imported(place: str, name: str) -> ModuleType:
 
 
 def _from_file(path: Path) -> ModuleType:
+    known = sys.modules.get(path.stem)
+    if known is not None and getattr(known, "__file__", None) and path.samefile(str(known.__file__)):
+        return known  # imported by a file of --ops: a second run would register its operators anew
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file")

@@ -77,10 +77,12 @@ def validate(
     _existing(onnx)
     verify_digest(onnx)
     notes: list[str] = []
+    title = ""
     if isinstance(model, (str, os.PathLike)):
         registry.load_builtin()
         registry.load_entry_points()
         source = open_source(model, trust=trust, factory=factory)
+        title = Path(model).name
         notes = [str(n) for n in source.notes]
         given = inputs is not None or signature is not None or samples is not None
         if not given or (data and signature is None and samples is None):
@@ -109,6 +111,7 @@ def validate(
         libraries=libraries,
         isolate=isolate,
         notes=notes,
+        title=title,
     )
 
 

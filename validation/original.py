@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from . import parity
 from .backends import Sample
-from .backends.torch import Widened, arrays_of, described, narrowest, nudged, outputs_of
+from .backends.torch import Widened, arrays_of, cast, described, narrowest, nudged, outputs_of
 from .metrics import Metrics, float_type, measure
 from .parity import Budget
 
-__all__ = ["Expected", "Original", "OriginalFailed", "callable_of", "is_float"]
+__all__ = ["Expected", "Original", "OriginalFailed", "callable_of", "cloned", "is_float"]
 
 Array = npt.NDArray[Any]
 
@@ -41,6 +41,7 @@ class Expected:
         unsteady: why the output cannot serve as a reference; empty if it can.
         note: for the reader, such as near ties behind an integer output.
         number: a Python number, which an exporter may make an output or leave out.
+        apart: the file has another floating dtype than the original, and is judged in its own.
     """
 
     array: Array
@@ -49,28 +50,43 @@ class Expected:
     unsteady: str = ""
     note: str = ""
     number: bool = False
+    apart: bool = False
 
 
 @dataclass
 class Original:
-    """The model, and the copies of it in other precisions, made when first needed."""
+    """The model, and the copies of it in other precisions, made when first needed.
+
+    Where the file has another precision (`precision`): `source` is the original in its `own` dtype, `model` its
+    copy in the `deployed` one, `apart` is set, and `unknown` says why there is no such copy.
+    """
 
     model: Any
     atol: float | None = None
     rtol: float | None = None
     seed: int = 0
     notes: dict[str, None] = field(default_factory=dict)
+    source: Any = None
+    own: Any = None
+    deployed: Any = None
+    apart: bool = False
+    unknown: str = ""
     _wide: Widened | None = None
 
     def call(self, sample: Sample) -> Callable[[], Any]:
         """The bare call, for timing, on copies of the tensors: the model may write into them."""
-        args, kwargs = _cloned(sample.args), _cloned(dict(sample.kwargs))
-        return lambda: self.model(*args, **kwargs)
+        from torch.utils import _pytree
+
+        args, kwargs = cloned(sample.args), cloned(dict(sample.kwargs))
+        if self.source is None:
+            return lambda: self.model(*args, **kwargs)
+        args, kwargs = _pytree.tree_map(lambda v: cast(v, self.own), (args, kwargs))
+        return lambda: self.source(*args, **kwargs)
 
     def expected(self, sample: Sample) -> list[Expected]:
         """Run the original. Raises OriginalFailed if the model raises."""
         try:
-            leaves = outputs_of(self.model(*_cloned(sample.args), **_cloned(dict(sample.kwargs))))
+            leaves = outputs_of(self.model(*cloned(sample.args), **cloned(dict(sample.kwargs))))
             arrays = arrays_of(leaves)
             again = self._arrays(sample.args, sample.kwargs)
         except Exception as error:
@@ -84,18 +100,26 @@ class Original:
         else:
             wide, budgets = self._derived(sample, arrays)
         return [
-            Expected(a, w if is_float(a) else None, b, _unsteady(a, c), _ties(a, w), not hasattr(v, "shape"))
+            Expected(
+                a,
+                w if is_float(a) else None,
+                b,
+                _unsteady(a, c) or self.unknown,
+                _ties(a, w),
+                not hasattr(v, "shape"),
+                self.apart,
+            )
             for v, a, w, b, c in zip(leaves, arrays, wide, budgets, again, strict=True)
         ]
 
     def _arrays(self, args: Any, kwargs: Any) -> list[Array]:
-        return arrays_of(self.model(*_cloned(args), **_cloned(dict(kwargs))))
+        return arrays_of(self.model(*cloned(args), **cloned(dict(kwargs))))
 
     def _derived(self, sample: Sample, arrays: list[Array]) -> tuple[list[Array | None], list[Budget]]:
         import torch
 
         leaves = [*sample.args, *sample.kwargs.values()]
-        deployed = narrowest(self.model, _tensors(leaves)) or torch.float32
+        deployed = self.deployed or narrowest(self.model, _tensors(leaves)) or torch.float32
         # nothing is wider than float64: the error of a float32 run tells, 2**29 times larger
         reverse = deployed == torch.float64
         targets = [torch.float32] if reverse else [torch.float64]
@@ -124,8 +148,8 @@ class Original:
     def _other(self, sample: Sample, target: Any, deployed: Any, arrays: list[Array]) -> list[Array] | str:
         """The outputs in another precision, or why there are none."""
         if self._wide is None or self._wide.dtype != target:
-            self._wide = Widened(self.model, target, deployed)
-        result = self._wide.run(_cloned(sample.args), _cloned(dict(sample.kwargs)))
+            self._wide = Widened(self.source or self.model, target, deployed)
+        result = self._wide.run(cloned(sample.args), cloned(dict(sample.kwargs)))
         if not self._wide.available:
             return self._wide.why_not
         wide = arrays_of(result)
@@ -234,7 +258,7 @@ def _tensors(values: Any) -> list[Any]:
     return list(_pytree.tree_leaves(values))
 
 
-def _cloned(values: Any) -> Any:
+def cloned(values: Any) -> Any:
     """The same with every tensor copied, so that a model writing into its inputs cannot spoil the sample."""
     import torch
     from torch.utils import _pytree

@@ -149,7 +149,8 @@ def blind(scale: float, dtype: Any, why: str) -> Budget:
 
 def user(atol: float | None, rtol: float | None) -> Budget:
     """The user's own tolerance, against the original as given."""
-    return Budget(atol or 0.0, rtol or 0.0, math.inf, "user tolerance")
+    source = f"user tolerance, atol {atol or 0.0:g}, rtol {rtol or 0.0:g}"
+    return Budget(atol or 0.0, rtol or 0.0, math.inf, source)
 
 
 def judge(metrics: Metrics, budget: Budget) -> tuple[str, str]:

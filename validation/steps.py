@@ -23,6 +23,7 @@ from .backends.torch import described, evaluating
 from .latency import Latency, interleaved, timed, timing
 from .metrics import measure, measure_exact
 from .original import Expected, Original, OriginalFailed, callable_of, is_float
+from .precision import in_the_files_precision
 from .report import Cell, Report
 from .samples import named_inputs, resolve
 
@@ -51,8 +52,9 @@ def compare(
     libraries: Sequence[StrPath] = (),
     isolate: bool = True,
     notes: Sequence[str] = (),
+    title: str = "",
 ) -> Report:
-    """Compare an ONNX file with a model in memory: see `validate`. `notes` go into the report."""
+    """Compare an ONNX file with a model in memory: see `validate`. `notes` go into the report, as does `title`."""
     import torch
 
     path = _existing(onnx)
@@ -81,10 +83,11 @@ def compare(
         with closing(backend):
             yield backend
 
-    with _threads(count), evaluating(original.model):
+    with _threads(count), evaluating(original.model), torch.no_grad():
+        original, found = in_the_files_precision(original, graph, found)
         cells, taken, remarks = _compare(original, opened, found, count, latency)
     return Report(
-        model=_title(model),
+        model=title or _title(model),
         onnx=path.name,
         cells=tuple(cells),
         required=(DEPLOYED,),
@@ -106,7 +109,7 @@ def _compare(
     compared = False
     with opened(True) as deployed:
         for sample in samples:
-            inputs = named_inputs(original.model, sample)
+            inputs = named_inputs(original.source or original.model, sample)
             try:
                 expected = original.expected(sample)
             except OriginalFailed as error:
@@ -160,6 +163,8 @@ def _run(
 
 def _cell(sample: str, output: str, backend: str, got: Array, expected: Expected) -> Cell:
     want, budget = expected.array, expected.budget
+    if expected.apart and got.dtype != want.dtype and is_float(got) and is_float(want):
+        want = want.astype(got.dtype)
 
     def cell(verdict: str, reason: str, metrics: Any = None) -> Cell:
         return Cell(sample, output, backend, verdict, reason, want.dtype.name, want.shape, metrics, budget)
@@ -245,5 +250,7 @@ def _title(model: Any) -> str:
     file = getattr(model, "file", None)
     if file is not None and hasattr(model, "example_args"):
         return str(getattr(file, "path", file))
+    if type(model).__name__ in ("ExportedProgram", "GraphModule"):
+        return "a torch.export program"
     inner = getattr(model, "original_name", None)  # a ScriptModule
     return str(inner or getattr(model, "__name__", type(model).__name__))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Widened",
     "arrays_of",
+    "cast",
     "evaluating",
     "narrowest",
     "nudged",
@@ -98,7 +99,7 @@ class Widened:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch's own, about copying its own exported modules
                 self._model = copy.deepcopy(model)
-            self._model._apply(lambda t: _cast(t, self.dtype))
+            self._model._apply(lambda t: cast(t, self.dtype))
         except Exception as error:
             self.why_not = f"the model cannot be copied to {_name(self.dtype)}: {described(error)}"
 
@@ -110,7 +111,7 @@ class Widened:
         """The result of the call, every floating input cast; None if no way works: see `why_not`."""
         from torch.utils import _pytree
 
-        args, kwargs = _pytree.tree_map(lambda v: _cast(v, self.dtype), (args, kwargs))
+        args, kwargs = _pytree.tree_map(lambda v: cast(v, self.dtype), (args, kwargs))
         if self._model is not None and not self._converting:
             try:
                 return self._model(*args, **kwargs)
@@ -199,7 +200,8 @@ def nudged(args: Any, kwargs: Any, seed: int) -> tuple[Any, Any] | None:
     return moved if anything else None
 
 
-def _cast(value: Any, dtype: torch.dtype) -> Any:
+def cast(value: Any, dtype: torch.dtype) -> Any:
+    """A floating or complex tensor in another precision; anything else as it is."""
     import torch
 
     if isinstance(value, torch.Tensor) and value.is_complex():

@@ -1,0 +1,157 @@
+"""A file in another floating dtype than its original: float16 made from a float32 checkpoint, for one.
+
+Both get the same numbers: the inputs in the file's dtypes. The original computes with them in its own dtype, and
+what the file's dtype costs is measured on a copy of the original cast to it.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..symbolic import dtypes
+from .backends import Sample
+from .backends.torch import cast, described, outputs_of
+from .original import Original, cloned
+from .samples import named_inputs
+
+if TYPE_CHECKING:
+    import onnx
+    import torch
+
+__all__ = ["in_the_files_precision"]
+
+
+class _InDtype:
+    """The model, called with its floating inputs cast."""
+
+    def __init__(self, model: Any, dtype: torch.dtype) -> None:
+        self._model, self._dtype = model, dtype
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from torch.utils import _pytree
+
+        args, kwargs = _pytree.tree_map(lambda v: cast(v, self._dtype), (args, kwargs))
+        return self._model(*args, **kwargs)
+
+
+def in_the_files_precision(
+    original: Original, graph: onnx.GraphProto, samples: list[Sample]
+) -> tuple[Original, list[Sample]]:
+    """Both as they are where original and file agree on the dtype; else as this module says, with notes."""
+    own, theirs = _own_dtype(original.model), _dtype_of(graph)
+    if own is None or theirs is None:
+        return original, samples
+    if own == theirs[0] and own == theirs[1]:
+        return original, samples
+    retyped = [_retyped(original.model, graph, s) for s in samples]
+    if _agrees(original.model, graph, retyped[0]):  # its dtypes are meant so: x.float() in the model
+        return original, samples
+    deployed = theirs[0] if theirs[0] != own else theirs[1]
+    if deployed == own:
+        return original, samples
+    notes = dict(original.notes)
+    mine, file = dtypes.name_of(own), dtypes.name_of(deployed)
+    notes[
+        f"the original is {mine}, the file {file}: both get inputs in the file's dtypes, the original computes in "
+        f"{mine}, and the outputs are judged as {file}"
+    ] = None
+    given = original.model
+    whole = replace(original, notes=notes, source=given, own=own, deployed=deployed, apart=True)
+    whole.model = _InDtype(given, own)
+    if original.atol is None and original.rtol is None:
+        narrow, why = _cast_copy(given, deployed, retyped[0])
+        if narrow is None:
+            whole.unknown = f"the original does not run in {file}, so what {file} costs it is unknown: {why}"
+        else:
+            whole.model = narrow
+    return whole, retyped
+
+
+def _own_dtype(model: Any) -> torch.dtype | None:
+    """The one floating dtype of parameters and buffers; None where there is none or several."""
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        return None
+    found = {t.dtype for t in (*model.parameters(), *model.buffers()) if t.is_floating_point()}
+    return found.pop() if len(found) == 1 else None
+
+
+def _dtype_of(graph: onnx.GraphProto) -> tuple[torch.dtype, torch.dtype] | None:
+    """The narrowest floating dtype of inputs and outputs, and the one that most weights have."""
+    values = [d for v in (*graph.input, *graph.output) if (d := _floating(v.type.tensor_type.elem_type))]
+    weights: dict[Any, int] = {}
+    for tensor in graph.initializer:
+        if dtype := _floating(tensor.data_type):
+            count = 1
+            for size in tensor.dims:
+                count *= size
+            weights[dtype] = weights.get(dtype, 0) + count
+    stored = max(weights, key=lambda d: weights[d], default=None)
+    shown = min(values, key=lambda d: d.itemsize, default=stored)
+    if shown is None:
+        return None
+    return shown, stored or shown
+
+
+def _floating(number: int) -> Any:
+    try:
+        dtype = dtypes.torch_dtype(number)
+    except KeyError:
+        return None
+    return dtype if dtype.is_floating_point and dtype.itemsize > 1 else None
+
+
+def _retyped(model: Any, graph: onnx.GraphProto, sample: Sample) -> Sample:
+    """The sample with its floating tensors in the dtypes of the file's inputs."""
+    from torch.utils import _pytree
+
+    stored = {t.name for t in graph.initializer}
+    wanted = {i.name: _floating(i.type.tensor_type.elem_type) for i in graph.input if i.name not in stored}
+    leaves, spec = _pytree.tree_flatten((sample.args, dict(sample.kwargs)))
+    tensors = [(n, v) for n, v in named_inputs(model, sample) if hasattr(v, "is_floating_point")]
+    if all(n in wanted for n, _ in tensors):
+        targets = [wanted[n] for n, _ in tensors]
+    elif len(tensors) == len(wanted):
+        targets = list(wanted.values())
+    else:
+        return sample
+    by_id = {id(v): t for (_, v), t in zip(tensors, targets, strict=True) if t is not None}
+    args, kwargs = _pytree.tree_unflatten(
+        [cast(v, by_id[id(v)]) if id(v) in by_id else v for v in leaves], spec
+    )
+    names = sample.names or tuple(n for n, _ in named_inputs(model, sample))
+    return replace(sample, args=args, kwargs=kwargs, names=names if len(names) == len(leaves) else None)
+
+
+def _agrees(model: Any, graph: onnx.GraphProto, sample: Sample) -> bool:
+    """Whether the original runs on the file's own dtypes and returns them too."""
+    import torch
+
+    try:
+        results = outputs_of(model(*cloned(sample.args), **cloned(dict(sample.kwargs))))
+    except Exception:  # whatever torch raises where dtypes do not fit
+        return False
+    got = [r.dtype for r in results if isinstance(r, torch.Tensor)]
+    want: Sequence[Any] = [o.type.tensor_type.elem_type for o in graph.output]
+    return len(got) == len(want) and all(
+        not g.is_floating_point or dtypes.onnx_number(g) == w for g, w in zip(got, want, strict=True)
+    )
+
+
+def _cast_copy(model: Any, dtype: torch.dtype, sample: Sample) -> tuple[Any, str]:
+    """The original cast to `dtype`, tried on a sample; or None, and why."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            copied = copy.deepcopy(model)
+        copied._apply(lambda t: cast(t, dtype))
+        narrow = _InDtype(copied, dtype)
+        narrow(*cloned(sample.args), **cloned(dict(sample.kwargs)))
+    except Exception as error:
+        return None, described(error)
+    return narrow, ""

@@ -69,12 +69,16 @@ def call_with(
 ) -> Any:
     """Call `function` with its leading arguments and the operator's own, in the operator's order."""
     parameters = {p.name: p for p in _parameters(function) or ()}
-    any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    kinds = {p.kind for p in parameters.values()}
+    takes_any, takes_more = inspect.Parameter.VAR_KEYWORD in kinds, inspect.Parameter.VAR_POSITIONAL in kinds
     args, kwargs = list(leading), {}
     for name, value in values.items():
         parameter = parameters.get(name)
-        asked = parameter is not None and parameter.kind is parameter.KEYWORD_ONLY
-        if asked or (name in keyword_only and (parameter is not None or any_keyword or not parameters)):
+        if parameter is None:
+            by_keyword = takes_any and not (takes_more and name not in keyword_only)
+        else:
+            by_keyword = parameter.kind is parameter.KEYWORD_ONLY or name in keyword_only
+        if by_keyword or (name in keyword_only and not parameters):
             kwargs[name] = value
         else:
             args.append(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...errors import DeployOpsError
 from .sample_runs import SampleRun, accepted_dtypes, map_tensors, runs
 from .tally import CheckResult, Tally
 
@@ -75,7 +76,11 @@ def _check_reference(run: SampleRun, tally: Tally) -> str | None:
     before = run.copies()
     versions = [t._version for t in _flat((args, kwargs))]
     try:
-        first = [t.clone() for t in run.call(run.op.reference, args, kwargs)]
+        results = run.call(run.op.reference, args, kwargs)
+        first = [t.clone() for t in results]
+    except DeployOpsError as e:
+        tally.fail(_told(e).removeprefix(f"{run.op.name}: "), run)
+        return None
     except Exception as e:
         tally.fail(f"the reference raises {_told(e)}: correct it, or the sample", run)
         return None
@@ -86,6 +91,12 @@ def _check_reference(run: SampleRun, tally: Tally) -> str | None:
             f"Work on a copy (`{written} = {written}.clone()`), or declare `mutates=({written!r},)`",
         )
         return f"it writes into `{written}` undeclared (see declaration)"
+    fresh = results[: len(results) - sum(i.mutated for i in run.op.interface.inputs)]
+    if any(_share_memory(r, t) for r in fresh for t in _flat((args, kwargs))):
+        tally.fail(
+            "the reference returns an argument, or a view of one: return a new tensor (`.clone()`)", run
+        )
+        return "it returns an argument or a view of one (see declaration)"
     if not run.op.stateful and (fault := _unsteady(run, first)):
         tally.fail(fault)
         return f"{fault.partition(':')[0]} (see declaration)"
@@ -99,6 +110,10 @@ def _flat(value: Any) -> list[torch.Tensor]:
     for v in (*args, *kwargs.values()):
         map_tensors(v, found.append)
     return found
+
+
+def _share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.numel() > 0 and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
 
 
 def _written(run: SampleRun, after: Any, before: Any, versions: Sequence[int]) -> str | None:
@@ -149,6 +164,4 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _told(error: BaseException) -> str:
     """An error of the user's code; a declaration error speaks for itself."""
-    from ...errors import DeployOpsError
-
     return str(error) if isinstance(error, DeployOpsError) else f"{type(error).__name__}: {error}"

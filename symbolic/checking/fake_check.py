@@ -43,7 +43,7 @@ def check_fake(op: Operator) -> CheckResult:
         for other, result in _accepted_sizes(run, shapes):
             fault = _fake_fault(other.run, result)
             if fault:
-                tally.fail(f"{fault}, at other sizes than the sample's ({other.run})", run)
+                tally.fail(f"at other sizes ({other.run.described()}) {fault}", run)
                 break
     return tally.result(note=shapes.note())
 
@@ -158,7 +158,7 @@ def check_shape_rule(op: Operator) -> CheckResult:
                 continue
             fault = _rule_fault(inferred, result, sizes | dict(other.sizes))
             if fault:
-                tally.fail(f"{fault}, at other sizes than the sample's ({other.run})", run)
+                tally.fail(f"at other sizes ({other.run.described()}) {fault}", run)
                 break
     note = f"{known} of {total} output dims have a formula" if known < total else ""
     return tally.result("shape", "; ".join(filter(None, [note, shapes.note()])))

@@ -42,12 +42,16 @@ def check_operator(op: Operator, lock_path: Path | None = None) -> list[CheckRes
     fake_fault = {"failed": "the fake kernel is wrong (see fake)", "not checked": fake.detail}.get(
         fake.status
     )
+    gradient = _unless(stopped[0], op, "gradient", check_gradient)
+    faulty = {name for name, r in (("fake", fake), ("gradient", gradient)) if r.status == "failed"}
+    faulty |= set() if op.has_fake else {"fake"}
+    gradient_fault = "the gradient is wrong (see gradient)" if "gradient" in faulty else None
     checks: tuple[tuple[str, Callable[[Operator], CheckResult], str | None], ...] = (
-        ("opcheck", lambda o: check_with_torch(o, fake.status == "passed"), stopped[0]),
+        ("opcheck", lambda o: check_with_torch(o, faulty), stopped[0]),
         ("fake", lambda o: fake, None),
         ("shape rule", check_shape_rule, fake_fault),
-        ("gradient", check_gradient, stopped[0]),
-        ("gradient dtypes", check_gradient_dtypes, stopped[0]),
+        ("gradient", lambda o: gradient, None),
+        ("gradient dtypes", check_gradient_dtypes, stopped[0] or gradient_fault),
         ("body", check_body, stopped[0]),
         ("lock", lambda o: check_lock(o, lock_path), None),
     )

@@ -316,9 +316,23 @@ def test_a_node_without_a_body_is_left_alone() -> None:
     [
         (lambda op, x, k: op.Frobnicate(x), "op.Frobnicate: opset 20 has no such operator"),
         (lambda op, x, k: op.Swish(x), "no such operator"),  # from opset 24 on
-        (lambda op, x, k: (x, x), "returns 2 tensors; the operator has 1 outputs"),
-        (lambda op, x, k: [], "returns 0 tensors"),
-        (lambda op, x, k: x + 1, "body: TypeError: unsupported operand"),
+        (lambda op, x, k: (x, x), r"returned a tuple of 2 \(tensor, tensor\); expected one tensor, `y`"),
+        (lambda op, x, k: [], "returned a list of 0; expected one tensor, `y`"),
+        (
+            lambda op, x, k: None,
+            r"returned nothing \(None\): is a `return` missing\?; expected one tensor, `y`",
+        ),
+        (lambda op, x, k: torch.sigmoid(x), r"torch's sigmoid was called: a body is made of op.X"),
+        (lambda op, x, k: x.sigmoid(), r"has no `sigmoid`: a body is made of op.X"),
+        (
+            lambda op, x, k: op.cast(x, "float64"),
+            r"returned `y` in float64, .* is float32: .*op.cast\(y, x.dtype\)",
+        ),
+        (
+            lambda op, x, k: op.Add(x, op.RandomNormalLike(x)),
+            "op.RandomNormalLike is random: .*stateful=True",
+        ),
+        (lambda op, x, k: x + 1, r"`\+` does not work on the tensors of a body: write op.Add"),
     ],
 )
 def test_a_wrong_body_is_said(body: Any, reason: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from deployops.errors import DeclarationError
 from deployops.symbolic import Draw, Sample
 from deployops.symbolic.dtypes import FLOATS
 from deployops.symbolic.samples import collect
@@ -42,7 +43,23 @@ def test_integers_and_bools() -> None:
     assert k.dtype == torch.int64
     assert set(k.tolist()) == set(range(-3, 4))
     assert set(draw(100, dtype="bool").tolist()) == {True, False}
-    assert set(Draw("int32")(100).tolist()) == {0, 1}
+    assert set(Draw("int32")(1000).tolist()) == set(range(-8, 8))
+    assert set(Draw("uint8")(1000).tolist()) == set(range(8))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [({}, "needs bounds"), ({"low": 3}, "needs bounds"), ({"low": 3, "high": 3}, "no whole number")],
+)
+def test_whole_numbers_that_a_sample_asks_for_need_bounds(bounds: Any, words: str) -> None:
+    with pytest.raises(DeclarationError, match=words):
+        Draw()(4, dtype="int64", **bounds)
+
+
+@pytest.mark.parametrize("function", [lambda draw: None, lambda draw: draw(3)])
+def test_a_samples_function_without_yield_is_said(function: Any) -> None:
+    with pytest.raises(DeclarationError, match="yields one call after another"):
+        collect(function, "float32")
 
 
 def test_shapes() -> None:

@@ -9,23 +9,26 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from ..errors import ExportError, ModelFileError, NotCheckedError, UsageError
-from ..ort_ops.engine import Engine
+from ..errors import ExportError, UsageError
+from ..ort_ops import arguments
 from ..symbolic import functions, registry, schema, translate
 from . import checks, findings, naming
 from .capture import capture
-from .census import Census, take_census
+from .census import take_census
 from .clock import Clock
 from .graph.program_copy import copy_program, drop_constant_outputs
 from .inputs.condition_lines import condition_line
-from .inputs.dim_guards import unmet_conditions
+from .inputs.dim_guards import conditions_of, unmet_conditions
+from .inputs.narrowing import spatial_narrowing, sufficient_ranges
 from .inputs.signature import Signature
 from .inputs.working_sizes import size_advice
 from .missing import refuse_missing, refuse_unmapped
 from .result import ExportedModel, Note, TensorSpec
 from .source import Source, open_source, read_signature, ready
+from .target import writable_target
+from .trials import try_out
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -84,7 +87,8 @@ def export_model(
     """
     import torch
 
-    _version(opset)
+    _check_arguments(out, dynamic, data, output_names, opset, custom_ops, external_data, factory, trust)
+    inputs = arguments.listed_texts(inputs)
     if isinstance(
         model, (str, os.PathLike)
     ):  # a file may name our operators; a module has imported those it uses
@@ -97,7 +101,40 @@ def export_model(
         signature = read_signature(source, inputs, dynamic, data)
     with ready(source), torch.no_grad(), warnings.catch_warnings():
         _hush()
-        return _export(source, signature, Path(out), output_names, opset, custom_ops, external_data, clock)
+        return _export(
+            source, signature, writable_target(out), output_names, opset, custom_ops, external_data, clock
+        )
+
+
+def _check_arguments(
+    out: Any,
+    dynamic: Any,
+    data: Any,
+    output_names: Any,
+    opset: Any,
+    custom_ops: Any,
+    external_data: Any,
+    factory: Any,
+    trust: Any,
+) -> None:
+    """Raises UsageError for what no export could take, before anything is loaded."""
+    arguments.expect_path("out", out)
+    writable_target(out)
+    arguments.expect_mapping("dynamic", dynamic, "names of dims by input and axis, {'x': {0: 'batch'}}")
+    for name, axes in (dynamic or {}).items():
+        if not isinstance(axes, Mapping) or not all(isinstance(axis, int) for axis in axes):
+            raise UsageError(f"dynamic[{name!r}] is a name by axis, {{0: 'batch'}}, not {axes!r}")
+    arguments.expect_mapping("data", data, "arrays by input name")
+    arguments.expect_sequence("output_names", output_names, str, "a list of names")
+    arguments.expect("opset", opset, int, "a number")
+    arguments.expect("external_data", external_data, bool, "True, False or None")
+    arguments.expect("factory", factory, str, "a text, 'PKG.MOD:CALLABLE'")
+    arguments.expect("trust", trust, bool, "True or False")
+    if custom_ops is not None and custom_ops not in get_args(CustomOps):
+        raise UsageError(
+            f"custom_ops is one of {', '.join(map(repr, get_args(CustomOps)))}, not {custom_ops!r}"
+        )
+    _version(opset)
 
 
 def _version(opset: int | None) -> int:
@@ -130,14 +167,15 @@ def _export(
     original = source.callable()
     with clock("run"):
         args, kwargs = source.arrange(*signature.bind(signature.make(), original))
-        census = take_census(original, args, kwargs, _size_advice(source, signature, original))
+        advise = _size_advice(source, signature, original)
+        census = take_census(original, args, kwargs, advise)
         refuse_missing(census.custom, opset)
         notes += findings.random_notes(census.random)
         notes += findings.random_operator_notes(census.promises.random)
     with clock("trace"):
         leaves = _leaf_names(source, signature, original)
         notes += findings.mutation_notes(census.written_buffers, [leaves[k] for k in census.written_inputs])
-        program, doubts = _program(source, signature, args, kwargs, leaves)
+        program, signature, doubts = _program(source, signature, args, kwargs, leaves)
     with clock("translate"):
         refuse_unmapped(program, opset)
         program = _functionalised(program, opset)
@@ -177,12 +215,10 @@ def _export(
         checks.check_structure(onnx_model)
         checks.check_dims(onnx_model, signature)
         _describe(onnx_model, signature, used)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        # Beside the target, so that the last step is a rename on one file system.
-        with tempfile.TemporaryDirectory(dir=out.parent, prefix=".deployops-") as folder:
+        with tempfile.TemporaryDirectory(prefix="deployops-") as folder:
             path = Path(folder) / out.name  # what the runtime says names the file
             weights = write_graph(onnx_model, path)
-            sizes = _try(path, weights, onnx_model, original, signature, census, doubts, notes)
+            sizes = try_out(path, weights, onnx_model, original, signature, census, doubts, notes, advise)
     with clock("write"):
         if mode == "node":
             onnx_model.functions.clear()
@@ -217,7 +253,7 @@ def _hush() -> None:
     warnings.filterwarnings("ignore", category=FutureWarning, message=".*LeafSpec")
 
 
-def _size_advice(source: Source, signature: Signature, original: Any) -> Callable[[], str | None]:
+def _size_advice(source: Source, signature: Signature, original: Any) -> Callable[..., str | None]:
     def runs(sizes: Mapping[str, int]) -> bool:
         try:
             checks.call_original(original, *source.arrange(*signature.bind(signature.make(sizes), original)))
@@ -225,7 +261,7 @@ def _size_advice(source: Source, signature: Signature, original: Any) -> Callabl
             return False
         return True
 
-    return lambda: size_advice(signature, runs)
+    return lambda failed=None: size_advice(signature, runs, failed)
 
 
 def _program(
@@ -234,22 +270,31 @@ def _program(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     leaves: Sequence[str],
-) -> tuple[ExportedProgram, dict[DimCondition, str | None]]:
+) -> tuple[ExportedProgram, Signature, dict[DimCondition, str | None]]:
     """Trace the module, or take the program the file holds; with conditions on sizes that are to be tried, and their lines.
 
-    Raises ExportError for conditions that no trial can settle.
+    Spatial dims with no declared range are narrowed to what the traced model takes, with a warning. Raises ExportError
+    for other conditions that no trial can settle.
     """
     if source.program is not None:
-        return copy_program(source.program), {}
+        return copy_program(source.program), signature, {}
     program, log = capture(source, signature, args, kwargs)
     source.notes += findings.function_notes(log)
     unmet = unmet_conditions(program, signature, source.module)
+    ranges: dict[str, Symbol] = {}
+    if any(c.is_grave for c in unmet):
+        ranges = sufficient_ranges(signature, conditions_of(program, signature, source.module))
+        narrowed = spatial_narrowing(signature, ranges)
+        if narrowed is not None:
+            signature, ranges = narrowed, {}
+            source.notes.append(findings.narrowing_note(narrowed, unmet))
+            unmet = unmet_conditions(program, signature, source.module)
     names = naming.input_names(program, leaves)
     lines = {c: condition_line(program, signature, names, c.breaks_at) for c in unmet}
-    grave = {c: line for c, line in lines.items() if not c.can_be_tried and not c.size_one}
+    grave = {c: line for c, line in lines.items() if c.is_grave}
     if grave:
-        raise ExportError(findings.conditions_text(grave))
-    return program, {c: line for c, line in lines.items() if c.can_be_tried}
+        raise ExportError(findings.conditions_text(grave, ranges))
+    return program, signature, {c: line for c, line in lines.items() if c.can_be_tried}
 
 
 def _named_tensors(names: Sequence[str], results: Any) -> dict[str, Any]:
@@ -386,79 +431,6 @@ def _describe(model: ir.Model, signature: Signature, used: Mapping[Any, Operator
         },
         sort_keys=True,
     )
-
-
-def _try(
-    path: Path,
-    weights: Mapping[str, Any],
-    model: ir.Model,
-    original: Any,
-    signature: Signature,
-    census: Census,
-    doubts: Mapping[DimCondition, str | None],
-    notes: list[Note],
-) -> list[Mapping[str, int]]:
-    """Run the file at sizes other than the example's, those of the doubts among them, against the original."""
-    engine = None
-    try:
-        # The optimiser would hide faults of the file: it removes an active Dropout, for one.
-        engine = Engine(path, threads=None, optimize=False, weights=weights)
-    except NotCheckedError as e:
-        notes.append(Note("not checked", f"the file was not run: {e}"))
-    except ModelFileError as e:
-        raise ExportError(f"ONNX Runtime refuses the exported model: {e}") from e
-    if census.is_random:
-        notes.append(Note("not checked", "the file's numbers: the original is random"))
-    runs = None if census.is_random else engine
-    excluded = {c: line for c, line in doubts.items() if not c.size_one}
-    if excluded and runs is None:
-        raise ExportError(findings.conditions_text(excluded))
-    done: list[Mapping[str, int]] = []
-    # The example's own sizes are what was traced: others tell more. The last have every dim at its lowest.
-    trials: list[tuple[Mapping[str, int], DimCondition | None]] = [
-        *(({**signature.example_sizes(), **c.breaks_at}, c) for c in doubts),  # these can say what is wrong
-        *((sizes, None) for sizes in signature.other_sizes(2) or [{}]),
-    ]
-    for seed, (sizes, doubt) in enumerate(trials):
-        values = signature.make(sizes, seed)
-        args, kwargs = signature.bind(values, original)
-        try:
-            expected = checks.call_original(
-                original, args, kwargs, census.promises if census.custom else None
-            )
-        except ExportError:
-            raise
-        except Exception as e:
-            if doubt is not None:
-                continue  # the condition is the model's own
-            notes.append(
-                Note(
-                    "not checked",
-                    f"at {_sizes_text(sizes)}: the original itself fails there ({type(e).__name__})",
-                )
-            )
-            continue
-        try:
-            checks.check_output_sizes(model, expected, sizes)
-            if runs is not None:
-                checks.run_and_compare(
-                    runs,
-                    values,
-                    expected,
-                    sizes,
-                    again=lambda v: checks.call_original(original, *signature.bind(v, original)),
-                    narrowest=census.narrowest,
-                )
-                done.append(sizes)
-        except ExportError as e:
-            if doubt is None:
-                raise
-            raise ExportError(f"{findings.conditions_text({doubt: doubts[doubt]})}\n  Tried: {e}") from e
-    return done
-
-
-def _sizes_text(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{n}={s}" for n, s in sizes.items()) or "the given sizes"
 
 
 def _tensor_spec(value: ir.Value) -> TensorSpec:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from ..symbolic.autograd_functions import Recording
     from .inputs.dim_guards import DimCondition
+    from .inputs.input_spec import Symbol
+    from .inputs.signature import Signature
 
 __all__ = [
     "complex_notes",
@@ -26,6 +28,9 @@ __all__ = [
     "random_operator_notes",
     "unused_input_notes",
 ]
+
+
+_SHOWN = 6  # conditions listed in an error
 
 
 def random_notes(random: Mapping[str, str | None]) -> list[Note]:
@@ -78,13 +83,36 @@ def function_notes(log: Recording) -> list[Note]:
     return notes
 
 
-def conditions_text(conditions: Mapping[DimCondition, str | None]) -> str:
-    """Why some sizes that were asked for would give a wrong model; with the line that made each condition."""
+def conditions_text(
+    conditions: Mapping[DimCondition, str | None], ranges: Mapping[str, Symbol] | None = None
+) -> str:
+    """Why some sizes that were asked for would give a wrong model; with the line that made each condition.
+
+    `ranges`: dims that would meet all of them, where they are known.
+    """
+    if ranges:
+        advice = f"Write {', '.join(map(str, ranges.values()))} in the inputs: there they hold"
+    else:
+        advice = (
+            "Give the dim a range or a multiple that meets it (batch=2..64, h=32..512%32), one name to dims that must "
+            "be equal, or a number"
+        )
+    shown = list(conditions.items())[:_SHOWN]
     return (
-        "the traced model is right only under conditions that the sizes asked for do not meet:\n"
-        + "\n".join(f"  - {c}" + (f"\n    from {line}" if line else "") for c, line in conditions.items())
-        + "\n  Give the dim a range or a multiple that meets it (batch=2..64, h=32..512%32), one name to dims that "
-        "must be equal, or a number"
+        f"the traced model is right only under conditions that the sizes asked for do not meet. {advice}:\n"
+        + "\n".join(f"  - {c}" + (f"\n    from {line}" if line else "") for c, line in shown)
+        + (f"\n  and {len(conditions) - len(shown)} more" if len(conditions) > len(shown) else "")
+    )
+
+
+def narrowing_note(signature: Signature, unmet: Sequence[DimCondition]) -> Note:
+    """Which dims were narrowed to what the traced model takes."""
+    named = {name for c in unmet if c.is_grave for name in c.breaks_at}
+    dims = ", ".join(str(s) for n, s in signature.symbols.items() if n in named and s.low > 1)
+    return Note(
+        "warning",
+        f"the file is for {dims}: the traced model does not hold at smaller sizes ({next(iter(unmet))}). Declare the "
+        "range to be rid of this warning",
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..ort_ops.arguments import expect_path
 from ..symbolic import dtypes
 from .model_files.model_file import Kind, identify
 from .result import TensorSpec
@@ -80,6 +81,7 @@ def inspect_model(path: str | os.PathLike[str]) -> Inspection:
 
     Raises ModelFileError for damaged files.
     """
+    expect_path("path", path)
     file = identify(path)
     if file.kind is not Kind.ONNX:
         return Inspection(file.path, file.kind.value, file.description, file.size, file.unsafe_globals)

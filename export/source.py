@@ -153,6 +153,8 @@ def read_signature(
 ) -> Signature:
     """The model's inputs from texts, tensors, samples, or what the file has stored (see `export_model`)."""
     texts = isinstance(inputs, (list, tuple)) and bool(inputs) and all(_is_spec(i) for i in inputs)
+    if not texts and isinstance(inputs, (list, tuple)):
+        _refuse_mixed(inputs)
     if texts or (inputs is None and data):
         if dynamic:
             raise UsageError(
@@ -164,7 +166,7 @@ def read_signature(
         if not args and not kwargs:
             raise UsageError(
                 "this model brings no example inputs: describe each one, in the order of forward's parameters, as in "
-                f"--input 'x:float32[batch,3,224,224]'{_parameters(source)}"
+                f"--input 'x:float32[batch,3,224,224]' (in Python: inputs=['x:float32[batch,3,224,224]']){_parameters(source)}"
             )
     elif isinstance(inputs, Mapping):
         args, kwargs = (), dict(inputs)
@@ -175,6 +177,18 @@ def read_signature(
         variable = _variable_dims(source.program, signature)
         signature = signature_from_values(args, kwargs, source.callable(), variable)
     return signature
+
+
+def _refuse_mixed(inputs: Any) -> None:
+    """A description of an input among values would be passed to the model as a text."""
+    from .inputs.input_text import parse_input
+
+    for text in (i for i in inputs if isinstance(i, str)):
+        try:
+            parse_input(text)
+        except UsageError:
+            continue  # a text that the model takes
+        raise UsageError(f"inputs are all texts, or all values; {text!r} stands among values")
 
 
 def _variable_dims(

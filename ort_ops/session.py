@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NotCheckedError, UsageError
+from .arguments import expect, expect_path, expect_sequence, listed_texts
 from .diagnosis import explain
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ def session(
         NotCheckedError: a sound model that this runtime cannot run (not installed, no kernel, too old), or
             whose custom operators nothing here implements.
     """
+    expect_path("model_path", model_path)
+    expect("threads", threads, int, "a number")
+    expect("optimize", optimize, bool, "True or False")
+    libraries = listed_texts(libraries)
+    expect_sequence("libraries", libraries, (str, os.PathLike), "a list of paths")
     path = Path(model_path)
     if not path.is_file():
         raise UsageError(f"{path}: no such file" if not path.exists() else f"{path}: not a file")

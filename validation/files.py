@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import UsageError
 from ..export.onnx_file.integrity import read_model, verify_digest
 from ..export.source import open_source, read_signature
+from ..ort_ops import arguments
 from ..symbolic import registry
 from .report import Report
 from .steps import compare
@@ -74,6 +75,18 @@ def validate(
     Raises:
         UsageError, ModelFileError: arguments that make no sense, a file that is no ONNX model, or damaged.
     """
+    arguments.expect_path("onnx", onnx)
+    arguments.expect_mapping("data", data, "arrays by input name")
+    arguments.expect("factory", factory, str, "a text, 'PKG.MOD:CALLABLE'")
+    for name, number in (("atol", atol), ("rtol", rtol)):
+        arguments.expect(name, number, (int, float), "a number")
+    for name, count in (("seed", seed), ("sizes", sizes), ("threads", threads)):
+        arguments.expect(name, count, int, "a number")
+    for name, flag in (("trust", trust), ("latency", latency), ("isolate", isolate)):
+        arguments.expect(name, flag, bool, "True or False")
+    libraries = arguments.listed_texts(libraries)
+    arguments.expect_sequence("libraries", libraries, (str, os.PathLike), "a list of paths")
+    inputs = arguments.listed_texts(inputs)
     _existing(onnx)
     verify_digest(onnx)
     notes: list[str] = []

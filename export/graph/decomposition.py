@@ -109,6 +109,9 @@ def _decompose(node: torch.fx.Node, opset: int, replace: Replace) -> None:
     if name in ASSERTIONS:
         node.graph.erase_node(node)  # so would the exporter
         return
+    if _is_attention_without_heads(node):
+        _expand(node, op, opset, replace)
+        return
     if is_kept(op, opset):
         return
     if name in _ALIASING_COMPOSITES and has_function(op, opset):
@@ -163,6 +166,16 @@ def _replace_write(node: torch.fx.Node) -> None:
             raise _NeedsRetrace
         node.replace_all_uses_with(functional)
         node.graph.erase_node(node)
+
+
+def _is_attention_without_heads(node: torch.fx.Node) -> bool:
+    """Attention that torch's ONNX function, for tensors of 4 dims only, would refuse."""
+    import torch
+
+    if node.target is not torch.ops.aten.scaled_dot_product_attention.default:
+        return False
+    tensors = [node.args[k] for k in range(3)]
+    return any(isinstance(t, torch.fx.Node) and t.meta["val"].dim() != 4 for t in tensors)
 
 
 def _is_inference_batch_norm(node: torch.fx.Node) -> bool:

@@ -129,7 +129,9 @@ def _fold_constants(model: ir.Model, kept_apart: frozenset[OpType]) -> None:
     from .logs import quiet
 
     def should_fold(node: ir.Node) -> bool | None:
-        return False if (node.domain, node.op_type) in kept_apart else None  # None: by size
+        if (node.domain, node.op_type) in kept_apart:
+            return False
+        return False if _would_double(node) else None  # None: by size
 
     with quiet("onnxscript.optimizer._constant_folding"):
         fold_constants(
@@ -138,6 +140,14 @@ def _fold_constants(model: ir.Model, kept_apart: frozenset[OpType]) -> None:
             output_size_limit=_FOLD_OUTPUT_ELEMENTS,
             should_fold=should_fold,
         )
+
+
+def _would_double(node: ir.Node) -> bool:
+    """A Transpose of a weight that others use too, a tied one: folded, the file would hold it twice."""
+    weight = node.inputs[0] if node.op_type == "Transpose" and node.domain == "" else None
+    if weight is None or not weight.is_initializer() or len(weight.uses()) < 2:
+        return False
+    return any(use.node.op_type != "Transpose" for use in weight.uses())
 
 
 def _merge_initializers(graph: ir.Graph) -> None:

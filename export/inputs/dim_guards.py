@@ -22,7 +22,7 @@ from .signature import Signature
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-__all__ = ["DimCondition", "unmet_conditions"]
+__all__ = ["DimCondition", "conditions_of", "evaluated", "unmet_conditions"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +46,11 @@ class DimCondition:
         """
         return bool(self.breaks_at) and (self.size_one or re.fullmatch(r"\w+ != \d+", self.text) is not None)
 
+    @property
+    def is_grave(self) -> bool:
+        """Whether no trial can settle it."""
+        return not self.can_be_tried and not self.size_one
+
     def __str__(self) -> str:
         sizes = ", ".join(f"{name}={size}" for name, size in self.breaks_at.items())
         return f"{self.text} (not so at {sizes})" if sizes else f"{self.text} (could not be evaluated)"
@@ -61,8 +66,14 @@ def unmet_conditions(
     size breaks can be missed; sizes 0 and 1 are left out, for torch assumes without a guard that no dim is.
     """
     symbols = signature.symbols
-    if not symbols:
-        return ()
+    found = [evaluated(text, symbols) for text in conditions_of(program, signature, forward)]
+    return tuple(sorted((condition for condition in found if condition), key=lambda c: c.size_one))
+
+
+def conditions_of(program: ExportedProgram, signature: Signature, forward: Forward = None) -> list[str]:
+    """Every assumption of `program` on the dims, met or not, in the user's names."""
+    if not signature.symbols:
+        return []
     leaves = dict(
         _leaves(signature.arguments({spec.name: spec.name for spec in signature.specs}, forward), "L")
     )
@@ -72,8 +83,7 @@ def unmet_conditions(
         leaves.setdefault(f"L[{theirs!r}]", ours)
     # A private attribute, there since torch 2.9; without it what the graph's dims show is all there is.
     texts += [_in_symbols(guard, signature, leaves) for guard in getattr(program, "_guards_code", None) or []]
-    found = [_evaluated(text, symbols) for text in dict.fromkeys(texts)]
-    return tuple(sorted((condition for condition in found if condition), key=lambda c: c.size_one))
+    return list(dict.fromkeys(texts))
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
@@ -166,7 +176,7 @@ def _value(node: ast.AST, sizes: Mapping[str, int]) -> Any:
     raise _UnknownTermError
 
 
-def _evaluated(text: str, symbols: Mapping[str, Symbol]) -> DimCondition | None:
+def evaluated(text: str, symbols: Mapping[str, Symbol]) -> DimCondition | None:
     """The condition with sizes that break it, or None if it holds at all sizes tried."""
     try:
         tree = ast.parse(text, mode="eval")

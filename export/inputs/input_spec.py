@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from ...errors import UsageError
 
-__all__ = ["DTYPES", "IDENTIFIER", "InputSpec", "PythonValue", "Symbol", "unified"]
+__all__ = ["DTYPES", "IDENTIFIER", "InputSpec", "PythonValue", "Symbol", "unified", "with_symbols"]
 
 PythonValue: TypeAlias = int | float | bool | str | None
 
@@ -140,7 +140,7 @@ def unified(specs: Iterable[InputSpec]) -> tuple[InputSpec, ...]:
     """The specs with one symbol per name; a bare mention takes over what another one declares."""
     specs = tuple(specs)
     symbols = _merged_symbols(specs)
-    return tuple(_with_symbols(spec, symbols) for spec in specs)
+    return tuple(with_symbols(spec, symbols) for spec in specs)
 
 
 def _merged_symbols(specs: Iterable[InputSpec]) -> dict[str, Symbol]:
@@ -163,7 +163,8 @@ def _merged_symbols(specs: Iterable[InputSpec]) -> dict[str, Symbol]:
     return merged
 
 
-def _with_symbols(spec: InputSpec, symbols: Mapping[str, Symbol]) -> InputSpec:
+def with_symbols(spec: InputSpec, symbols: Mapping[str, Symbol]) -> InputSpec:
+    """The spec with each of its variable dims as `symbols` has it."""
     if spec.shape is None:
         return spec
     shape = tuple(symbols[dim.name] if isinstance(dim, Symbol) else dim for dim in spec.shape)

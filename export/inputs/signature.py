@@ -26,7 +26,7 @@ from .example_inputs import (
     role_of,
 )
 from .forward_binding import Forward, flatten, forward_parameters, mismatch, nest, place
-from .input_spec import InputSpec, Symbol, unified
+from .input_spec import InputSpec, Symbol, unified, with_symbols
 from .input_text import parse_dim, parse_input
 
 if TYPE_CHECKING:
@@ -89,6 +89,15 @@ class Signature:
         for spec, axis, dim in self._dims():
             roles.setdefault(dim.name, role_of(spec, axis))
         return roles
+
+    def is_spatial(self, name: str) -> bool:
+        """Whether a variable dim is the height, width or length of an image or signal."""
+        return self._roles()[name] == -1
+
+    def with_symbols(self, changed: Mapping[str, Symbol]) -> Signature:
+        """The same inputs with other ranges for some dims."""
+        symbols = {**self.symbols, **changed}
+        return dataclasses.replace(self, specs=tuple(with_symbols(spec, symbols) for spec in self.specs))
 
     def symbol_of(self, name: str, axis: int) -> str | None:
         """The name of the variable dim at `axis` of the input `name`; None if that dim is fixed."""

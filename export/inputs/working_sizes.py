@@ -14,12 +14,14 @@ _SECONDS = 10.0
 _TRIED = (*range(1, 17), 32, 64, 128, 224, 256)
 
 
-def size_advice(signature: Signature, runs: Callable[[Mapping[str, int]], bool]) -> str | None:
+def size_advice(
+    signature: Signature, runs: Callable[[Mapping[str, int]], bool], failed: Mapping[str, int] | None = None
+) -> str | None:
     """What to write in `--input`, found by trying; None where no size helps.
 
-    `runs` tells whether the model runs at these sizes.
+    `runs` tells whether the model runs at these sizes. `failed`: where it does not, by default the example's.
     """
-    symbols, at = signature.symbols, signature.example_sizes()
+    symbols, at = signature.symbols, dict(failed or signature.example_sizes())
     end = time.monotonic() + _SECONDS
 
     def works(**changed: int) -> bool:

@@ -182,9 +182,18 @@ def _origin(chosen: _Fit, others: list[_Fit], found: list[Weights]) -> Iterator[
         if unused:
             yield f"other tensors in the checkpoint were not used: {listed(unused)}"
     if chosen.undone:
-        yield f"prefix removed from the keys: {chosen.undone}"
+        yield f"removed from the keys: {_removed(chosen)}"
     if chosen.weights.ignored and not chosen.weights.entry:
         yield f"entries without tensors were not used: {listed(list(chosen.weights.ignored))}"
+
+
+def _removed(fit: _Fit) -> str:
+    """Of the wrappers' names that are undone, those that the keys had."""
+    keys = list(fit.weights.tensors)
+    parts = [
+        p for p in fit.undone.split(", ") if any(k == p or k.startswith(p) or f".{p}" in k for k in keys)
+    ]
+    return ", ".join(parts) or fit.undone
 
 
 def _conversions(fit: _Fit, module: torch.nn.Module) -> list[str]:
@@ -202,7 +211,7 @@ def _conversions(fit: _Fit, module: torch.nn.Module) -> list[str]:
             or value.dtype == target.dtype
         ):
             continue
-        pair = f"{_name(value.dtype)} in the file, {_name(target.dtype)} in the model"
+        pair = f"{_name(value.dtype)} in the checkpoint, {_name(target.dtype)} in the model"
         back = value.to(target.dtype).to(value.dtype)
         same = torch.allclose(back, value, rtol=0, atol=0, equal_nan=True) if value.numel() else True
         (exact if same else rounded)[pair] += 1

@@ -170,9 +170,15 @@ def _archive_kind(archive: Archive, path: Path, size: int) -> ModelFile:
     if "constants.pkl" in names and any(name.startswith("code/") for name in names):
         return _torchscript(archive, path, size)
     if "data.pkl" in names:
+        if any(name.startswith("code/") for name in names):  # torch.jit.save raised before its constants
+            raise DamagedFileError("it is a TorchScript archive that was not written to its end")
         pickled = scan_pickle(archive.read("data.pkl"))
         if pickled.error:
             raise DamagedFileError(f"its pickle cannot be read ({pickled.error})")
+        if any(name.startswith("__torch__.") for name in pickled.globals):
+            raise DamagedFileError(
+                "it is a TorchScript archive that was not written to its end: its code is missing"
+            )
         return _unpickled(path, size, pickled.globals, pickled.holds_module, "")
     if ".data/extern_modules" in names:
         text = "a torch.package archive: Python source and pickles"

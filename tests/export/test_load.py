@@ -150,7 +150,7 @@ def test_a_model_from_a_file_or_a_dotted_attribute(net: Any, code: Path, tmp_pat
     path = saved(net.state_dict(), tmp_path)
     assert same(load_model(path, model=f"{code / 'nets_of_test_load.py'}:Net").module, net)
     loaded = load_model(path, model="nets_of_test_load:Namespace.half")
-    assert any("float32 in the file, float16 in the model: ROUNDED" in note for note in loaded.notes)
+    assert any("float32 in the checkpoint, float16 in the model: ROUNDED" in note for note in loaded.notes)
 
 
 def test_dtype_conversions_are_noted(net: Any, tmp_path: Path) -> None:
@@ -158,7 +158,9 @@ def test_dtype_conversions_are_noted(net: Any, tmp_path: Path) -> None:
         key: value.half() if value.is_floating_point() else value for key, value in net.state_dict().items()
     }
     notes = load_model(saved(half, tmp_path), model=MODEL).notes
-    assert any("float16 in the file, float32 in the model: converted without loss" in note for note in notes)
+    assert any(
+        "float16 in the checkpoint, float32 in the model: converted without loss" in note for note in notes
+    )
     state = net.state_dict()
     double = {**state, "shift": torch.full((4,), 0.1, dtype=torch.float64)}
     notes = load_model(saved(double, tmp_path), model=MODEL).notes

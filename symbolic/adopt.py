@@ -11,7 +11,8 @@ from ..errors import DeclarationError
 from . import autograd_functions, registry
 from .adopted_gradient import register_backward
 from .declared_functions import checked_result
-from .operator import Operator, _camel_case
+from .onnx_names import camel_case
+from .operator import Operator
 from .torch_schema import infer_schema
 from .type_rules import DeclaredDtypes
 
@@ -64,7 +65,7 @@ def adopt(
     namespace, _, short = qualname.partition("::")
     if namespace in ("aten", "prims"):
         raise DeclarationError(f"{qualname} is an operator of torch itself, which torch.onnx translates")
-    onnx_name = onnx or f"{namespace}::{_camel_case(short.split('.')[0])}"
+    onnx_name = onnx or f"{namespace}::{camel_case(short.split('.')[0])}"
     source = _caller()
     registry.refuse_twice(qualname, onnx_name, source)
     op = Operator(
@@ -195,7 +196,7 @@ def _adopt_class(
         run.__wrapped__ = forward  # type: ignore[attr-defined]  # where textual annotations are looked up
         schema = infer_schema(name, run, ())
         del run.__wrapped__  # type: ignore[attr-defined]
-    onnx_name = onnx or f"{name.partition('::')[0]}::{_camel_case(name.partition('::')[2])}"
+    onnx_name = onnx or f"{name.partition('::')[0]}::{camel_case(name.partition('::')[2])}"
     source = inspect.getsourcefile(cls) or ""
     registry.refuse_twice(name, onnx_name, source)
     custom_op = torch.library.custom_op(name, run, mutates_args=(), schema=schema)

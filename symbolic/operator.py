@@ -13,6 +13,7 @@ from . import gradient, registry
 from .attributes import encode_attribute
 from .declared_functions import Returns, check_parameters, checked_fake, checked_reference
 from .interface import Interface, read_schema
+from .onnx_names import camel_case, read_onnx_name
 from .samples import Sample, SampleFunction, collect
 from .torch_schema import infer_schema, schema_text
 from .type_rules import DeclaredDtypes, OutputType, TypeRules, read_dtypes, read_output_types
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = ["Operator", "operator"]
-
-# Domains that are not anybody's to declare in: standard ONNX, its old spelling, and the runtimes' own.
-_FOREIGN_DOMAINS = ("", "ai.onnx", "com.microsoft", "com.ms.", "pkg.", "onnx_symbolic", "org.pytorch.aten")
 
 
 class Operator:
@@ -49,7 +47,7 @@ class Operator:
         source: str = "",
     ) -> None:
         self.name = name
-        self.domain, self.op_type = _read_onnx_name(name, onnx)
+        self.domain, self.op_type = read_onnx_name(name, onnx)
         if not isinstance(version, int) or version < 1:
             raise DeclarationError(
                 f"{name}: version = {version!r}: an operator-set version is an integer from 1 on"
@@ -251,8 +249,8 @@ def operator(
             raise DeclarationError(f"{name}: the namespace `{namespace}` is torch's; use your own")
         mutated = tuple(mutates)
         text = schema or infer_schema(name, function, mutated)
-        onnx_name = onnx or f"{namespace}::{_camel_case(short)}"
-        _read_onnx_name(name, onnx_name)  # refuse before torch registers anything
+        onnx_name = onnx or f"{namespace}::{camel_case(short)}"
+        read_onnx_name(name, onnx_name)  # refuse before torch registers anything
         source = inspect.getsourcefile(function) or ""
         registry.refuse_twice(name, onnx_name, source, function.__name__)
         reference = checked_reference(name, function, lambda: op.returns)
@@ -286,26 +284,3 @@ def operator(
         return op
 
     return declare
-
-
-def _camel_case(name: str) -> str:
-    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
-
-
-def _read_onnx_name(name: str, onnx_name: str) -> tuple[str, str]:
-    """Domain and type; refuses names that a runtime would take for another operator."""
-    import onnx.defs
-
-    domain, separator, op_type = onnx_name.rpartition("::")
-    if not separator or not re.fullmatch(r"[A-Za-z_]\w*", op_type) or not re.fullmatch(r"[\w.\-]+", domain):
-        raise DeclarationError(
-            f"{name}: onnx = {onnx_name!r}: expected `domain::Type`, as in `acme::SwishBeta`"
-        )
-    if any(domain == d or (d.endswith(".") and domain.startswith(d)) for d in _FOREIGN_DOMAINS):
-        raise DeclarationError(f"{name}: the domain `{domain}` belongs to ONNX or a runtime; use your own")
-    if onnx.defs.has(op_type):
-        raise DeclarationError(
-            f"{name}: `{op_type}` is a standard ONNX operator, and TensorRT's parser takes the standard one "
-            f"whatever the domain; name it otherwise, as in `{domain}::{op_type}Op`"
-        )
-    return domain, op_type

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Operator", "operator"]
 
+_camel_case = camel_case  # export/missing.py looks for it here
+
 
 class Operator:
     """A declared operator. Call it like the function it was made from.

@@ -19,7 +19,7 @@ from .user_code import user_line
 __all__ = ["Census", "take_census"]
 
 _WIDTHS = ("bfloat16", "float16", "float32", "float64")
-_CHECK_INPUT = "Check --input: dtypes, sizes and the order of the inputs"
+_CHECK_INPUT = "Check the inputs (--input): dtypes, sizes and their order"
 
 
 @dataclass(slots=True)
@@ -112,8 +112,8 @@ def _unknown_operator(error: Exception) -> str | None:
     if found is None:
         return None
     return (
-        f"torch knows no operator {found[1]}::{found[2]}: give its library with --load-library LIB.so, or the Python module "
-        "that defines it with --ops MODULE"
+        f"torch knows no operator {found[1]}::{found[2]}: give its library with --load-library LIB.so "
+        "(torch.ops.load_library), or the Python module that defines it with --ops MODULE (import it)"
     )
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ModelFileError
 from ..ort_ops.arguments import expect_path
 from ..symbolic import dtypes
-from .model_files.model_file import Kind, identify
+from .model_files.contents import read_contents
+from .model_files.model_file import Kind, identify, shown
 from .result import TensorSpec
 
 if TYPE_CHECKING:
@@ -23,7 +25,10 @@ __all__ = ["Inspection", "inspect_model"]
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """A file told by its content; the rest is filled for ONNX models."""
+    """A file told by its content; the rest as far as its kind has it.
+
+    `custom_operators`: torch operators that are not torch's own, with the number of calls. `weights`: dtype by name.
+    """
 
     path: Path
     kind: str
@@ -37,6 +42,8 @@ class Inspection:
     bodies: tuple[str, ...] = ()
     manifest: Mapping[str, Any] = field(default_factory=dict)
     digest: str = ""
+    custom_operators: Mapping[str, int] = field(default_factory=dict)
+    weights: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`; plain data."""
@@ -53,13 +60,15 @@ class Inspection:
             "bodies": list(self.bodies),
             "manifest": dict(self.manifest),
             "digest": self.digest,
+            "custom_operators": dict(self.custom_operators),
+            "weights": dict(self.weights),
         }
 
     def summary(self) -> str:
         """What the command line prints."""
         lines = [f"{self.path}: {self.description} ({self.bytes:,} bytes)"]
         if self.unsafe_globals:
-            lines.append("  loading it would run code: it wants " + ", ".join(self.unsafe_globals[:10]))
+            lines.append("  loading it would run code: it wants " + _some(self.unsafe_globals, 10))
         lines += [f"  input   {t}" for t in self.inputs] + [f"  output  {t}" for t in self.outputs]
         if self.opsets:
             lines.append("  opsets  " + ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in self.opsets.items()))
@@ -68,6 +77,10 @@ class Inspection:
                 f"  custom  {count} × {name}"
                 + (" (with a body)" if name in self.bodies else " (no body: needs a kernel)")
             )
+        lines += [f"  custom  {n} × {name}" for name, n in self.custom_operators.items()]
+        if self.weights:
+            dtypes_text = ", ".join(f"{n} {d}" for d, n in Counter(self.weights.values()).items())
+            lines.append(f"  tensors {len(self.weights)} ({dtypes_text}): {_some(list(self.weights), 5)}")
         if self.manifest:
             made = ", ".join(f"{k} {self.manifest[k]}" for k in ("deployops", "torch") if k in self.manifest)
             lines.append(f"  made by {made}")
@@ -77,14 +90,27 @@ class Inspection:
 
 
 def inspect_model(path: str | os.PathLike[str]) -> Inspection:
-    """Identify a file; of an ONNX model list inputs, opsets and custom nodes, and verify its digest.
+    """Identify a file and list what can be read of it; of an ONNX model verify the digest.
 
-    Raises ModelFileError for damaged files.
+    Raises ModelFileError for files that are damaged, empty, or of no kind known here.
     """
     expect_path("path", path)
     file = identify(path)
     if file.kind is not Kind.ONNX:
-        return Inspection(file.path, file.kind.value, file.description, file.size, file.unsafe_globals)
+        if file.kind in (Kind.EMPTY, Kind.UNKNOWN):
+            raise ModelFileError(f"{shown(file.path)} is {file.description}")
+        inside = read_contents(file)
+        return Inspection(
+            file.path,
+            file.kind.value,
+            file.description,
+            file.size,
+            file.unsafe_globals,
+            inside.inputs,
+            inside.outputs,
+            custom_operators=inside.operators,
+            weights=inside.weights,
+        )
     from .onnx_file.integrity import DIGEST_KEY, read_model, verify_digest
 
     verify_digest(path)
@@ -109,6 +135,11 @@ def inspect_model(path: str | os.PathLike[str]) -> Inspection:
         manifest=manifest if isinstance(manifest, dict) else {},
         digest=metadata.get(DIGEST_KEY, ""),
     )
+
+
+def _some(names: Sequence[str], count: int) -> str:
+    rest = len(names) - count
+    return ", ".join(names[:count]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:

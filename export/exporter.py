@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import tempfile
@@ -101,9 +102,12 @@ def export_model(
         signature = read_signature(source, inputs, dynamic, data)
     with ready(source), torch.no_grad(), warnings.catch_warnings():
         _hush()
-        return _export(
-            source, signature, writable_target(out), output_names, opset, custom_ops, external_data, clock
-        )
+        target = writable_target(out)
+        result = _export(source, signature, target, output_names, opset, custom_ops, external_data, clock)
+    if Path(out).is_symlink():
+        return result
+    named = [Path(out), *(Path(out).parent / f.name for f in result.files[1:])]  # as the user wrote it
+    return dataclasses.replace(result, path=named[0], files=tuple(named))
 
 
 def _check_arguments(

@@ -310,6 +310,7 @@ def test_weights_in_a_second_file_hold_no_path_either(
     contents = []
     for name in ("one", "two"):
         target = tmp_path / name / "model.onnx"
+        target.parent.mkdir()
         done = command(
             "export", tmp_path / "model.pt", "-o", target, "--external-data", "--input", "x:float32[batch,4]", *MODEL
         )  # fmt: skip

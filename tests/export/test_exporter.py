@@ -374,6 +374,7 @@ def test_other_opsets_are_refused_before_any_work(deploy: Any, opset: int) -> No
 
 def test_a_failing_export_leaves_the_old_file_and_nothing_else(deploy: Any, tmp_path: Path) -> None:
     target = tmp_path / "out" / "model.onnx"
+    target.parent.mkdir()
     deploy(Net(lambda x: x + 1), ["x:float32[n,4]"], out=target)
     before = target.read_bytes()
 
@@ -398,8 +399,8 @@ def test_a_failing_export_leaves_the_old_file_and_nothing_else(deploy: Any, tmp_
 
 
 def test_an_interrupt_leaves_the_old_file(deploy: Any, tmp_path: Path) -> None:
-    target = tmp_path / "model.onnx"
-    target.write_bytes(b"old")
+    target = deploy(Net(lambda x: x), ["x:float32[n,4]"], out=tmp_path / "model.onnx").path
+    before = target.read_bytes()
 
     class Interrupted(torch.nn.Module):
         calls = 0
@@ -412,7 +413,7 @@ def test_an_interrupt_leaves_the_old_file(deploy: Any, tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         deploy(Interrupted(), ["x:float32[n,4]"], out=target)
-    assert target.read_bytes() == b"old"
+    assert target.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]
 
 

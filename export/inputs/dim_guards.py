@@ -62,8 +62,8 @@ def unmet_conditions(
     """The assumptions of `program` that the ranges of `signature` break, the grave ones first.
 
     `forward` maps input names to parameters, as in `Signature.dynamic_shapes`. Dims that the program fixed or
-    merged, and ranges that it narrowed, are found too. Sizes are sampled, so a condition that only a rare
-    size breaks can be missed; sizes 0 and 1 are left out, for torch assumes without a guard that no dim is.
+    merged, and ranges that it narrowed, are found too. Sizes are sampled, so a condition on several dims
+    that only rare sizes break can be missed; sizes 0 and 1 are left out, for torch assumes without a guard that no dim is.
     """
     symbols = signature.symbols
     found = [evaluated(text, symbols) for text in conditions_of(program, signature, forward)]
@@ -183,7 +183,8 @@ def evaluated(text: str, symbols: Mapping[str, Symbol]) -> DimCondition | None:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return DimCondition(text, {})
     names = sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & symbols.keys())
-    for sizes in itertools.product(*(_sampled(symbols[name], len(names)) for name in names)):
+    constants = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and type(n.value) is int]
+    for sizes in itertools.product(*(_sampled(symbols[name], len(names), constants) for name in names)):
         at = dict(zip(names, sizes, strict=True))
         try:
             holds = _value(tree, at)
@@ -206,9 +207,14 @@ def _is_size_one(node: ast.expr) -> bool:
     return False
 
 
-def _sampled(symbol: Symbol, dims: int) -> list[int]:
-    """Sizes of 2 or more within the range: the first ones, some larger ones, the last."""
-    few = {1: 40, 2: 16, 3: 6}.get(dims, 3)
+def _sampled(symbol: Symbol, dims: int, constants: list[int]) -> list[int]:
+    """Sizes of 2 or more within the range: the first ones, those around a number in the condition, the last.
+
+    A condition on one dim changes only at its own numbers and their multiples: for `seq <= 2048`, `n != 300` and
+    `n % 100 != 50` some of these sizes decide.
+    """
+    few = {1: 512, 2: 16, 3: 6}.get(dims, 3)
+    near = sorted({c + d for c in constants for d in (-1, 0, 1) if 2 <= c + d < 2**31})
     found: dict[int, None] = {}
     size = symbol.at_least(max(2, symbol.low))
     for _ in range(few):
@@ -216,7 +222,7 @@ def _sampled(symbol: Symbol, dims: int) -> list[int]:
             break
         found[size] = None
         size = symbol.at_least(size + 1)
-    for target in (97, 128, 1021) if dims <= 3 else (97,):
+    for target in (*((97, 128, 1021) if dims <= 3 else (97,)), *(near[:12] if dims <= 2 else ())):
         if (size := symbol.at_least(target)) is not None:
             found[size] = None
     if symbol.high is not None and (size := symbol.at_most(symbol.high)) is not None and size >= 2:

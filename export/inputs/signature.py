@@ -153,6 +153,17 @@ class Signature:
                 used[name].append(size)
         return sets
 
+    def sizes_with_a_one(self) -> list[dict[str, int]]:
+        """The example's sizes with one dim at 1, for each that may be; `other_sizes` has all of them at 1 together.
+
+        Spatial dims with no declared low are left out, as there. Empty with one variable dim: nothing is new.
+        """
+        symbols, roles, at = self.symbols, self._roles(), self.example_sizes()
+        if len(symbols) < 2:
+            return []
+        one = [n for n, s in symbols.items() if s.low == 1 and s.at_least(1) == 1 and roles[n] >= 0]
+        return [{**at, name: 1} for name in one[:4]]
+
     def make(self, sizes: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, Any]:
         """The inputs in order by flat name: CPU tensors and Python values; the same for the same arguments.
 

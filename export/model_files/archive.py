@@ -86,8 +86,12 @@ def _check_members(members: list[zipfile.ZipInfo], size: int) -> None:
         if name.casefold() in seen:
             raise DamagedFileError(f"it has two members named {name!r}")
         seen.add(name.casefold())
+        if name != member.orig_filename or (name.endswith("/") and member.file_size):
+            raise DamagedFileError(f"it has a member with a name that readers take differently: {name!r}")
         if name.startswith(("/", "\\")) or ".." in posixpath.normpath(name).split("/") or "\\" in name:
             raise DamagedFileError(f"it has a member with a path outside of it: {name!r}")
+        if posixpath.normpath(name) != name.removesuffix("/"):
+            raise DamagedFileError(f"it has a member whose path can be written shorter: {name!r}")
 
 
 def _check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:

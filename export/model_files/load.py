@@ -68,7 +68,7 @@ def load_model(path: str | os.PathLike[str], *, trust: bool = False, model: str 
             args, kwargs = program.example_inputs or ((), {})
             return LoadedModel(file, None, program, tuple(args), dict(kwargs), _notes(file))
         if file.kind is Kind.TORCHSCRIPT:
-            return LoadedModel(file, load_torchscript(stream, file), notes=_notes(file))
+            return LoadedModel(file, load_torchscript(stream, file, trust=trust), notes=_notes(file))
         return _load_pickled(stream, file, trust, model)
 
 

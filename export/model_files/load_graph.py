@@ -6,19 +6,22 @@ import logging
 import os
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from ...errors import ModelFileError
 from .checkpoint import listed
-from .model_file import ModelFile, shown
-from .program_scan import scan_program
+from .model_file import ModelFile, printable, shown
+from .program_scan import ProgramScan, scan_program
+from .script_scan import ScriptScan, scan_script
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["load_program", "load_torchscript", "one_line"]
+
+_Scan = TypeVar("_Scan", ProgramScan, ScriptScan)
 
 
 def load_program(stream: BinaryIO, file: ModelFile, *, trust: bool) -> torch.export.ExportedProgram:
@@ -29,7 +32,6 @@ def load_program(stream: BinaryIO, file: ModelFile, *, trust: bool) -> torch.exp
     missing = [name for name in _operators(stream, file, trust) if not _is_registered(name)]
     if missing:
         raise ModelFileError(_missing_operators(file, missing))
-    stream.seek(0)
     # torch.export.load logs the reason of a failure and raises another error.
     with _restricted_unpickling(not trust), _logged("torch.export") as reasons:
         try:
@@ -40,24 +42,26 @@ def load_program(stream: BinaryIO, file: ModelFile, *, trust: bool) -> torch.exp
 
 
 def _operators(stream: BinaryIO, file: ModelFile, trust: bool) -> tuple[str, ...]:
-    """The operators of a program, from a second scan that reads the archive as torch will read it.
+    """The operators of a program, from a second scan that reads the archive as torch will read it."""
+    return _second_scan(scan_program, stream, file, trust).operators
 
-    Two readers of one zip file can be made to see different members; so what torch's own reader sees is
-    scanned too.
-    """
+
+def _second_scan(scan: Callable[..., _Scan], stream: BinaryIO, file: ModelFile, trust: bool) -> _Scan:
+    """Two readers of one zip file can be made to see different members; so what torch's own sees is scanned too."""
     import torch
 
     stream.seek(0)
     try:
         reader = torch._C.PyTorchFileReader(stream)
-        scan = scan_program(reader.get_all_records(), reader.get_record)
+        found = scan(reader.get_all_records(), reader.get_record)
     except Exception as reason:
         raise ModelFileError(f"{shown(file.path)}: the file is damaged: {one_line(reason)}") from reason
-    if not trust and scan.unsafe:
+    stream.seek(0)
+    if not trust and found.unsafe:
         raise ModelFileError(
             f"{shown(file.path)} is made to be read in two ways, one of which runs code: refused"
         )
-    return scan.operators
+    return found
 
 
 def _is_registered(name: str) -> bool:
@@ -69,13 +73,14 @@ def _is_registered(name: str) -> bool:
     return isinstance(found, torch._ops.OpOverload)
 
 
-def load_torchscript(stream: BinaryIO, file: ModelFile) -> torch.nn.Module:
+def load_torchscript(stream: BinaryIO, file: ModelFile, *, trust: bool) -> torch.nn.Module:
     """Load a TorchScript archive. Raises ModelFileError that lists every operator missing from this process.
 
     Its pickles are read by TorchScript's own reader, which imports no Python, and its code is interpreted.
     """
     import torch
 
+    _second_scan(scan_script, stream, file, trust and bool(file.unsafe_globals))
     try:
         module: torch.nn.Module = torch.jit.load(stream, map_location="cpu")
     except Exception as reason:
@@ -149,5 +154,5 @@ def _logged(name: str) -> Iterator[list[BaseException]]:
 
 def one_line(reason: BaseException) -> str:
     """An exception's text on one line of at most 300 characters."""
-    text = " ".join(str(reason).split()) or type(reason).__name__
+    text = printable(" ".join(str(reason).split())) or type(reason).__name__
     return text if len(text) <= 300 else text[:297] + "..."

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,9 +21,19 @@ from .archive import Archive, DamagedFileError, open_archive
 from .magic import by_magic
 from .pickle_scan import is_pickle_start, scan_pickle, unsafe_globals
 from .program_scan import scan_program
+from .script_scan import scan_script
 from .wire_formats import check_onnx, check_safetensors, looks_like_onnx, looks_like_safetensors
 
-__all__ = ["NO_CHECKSUMS", "Kind", "ModelFile", "identify", "identify_stream", "open_model_file", "shown"]
+__all__ = [
+    "NO_CHECKSUMS",
+    "Kind",
+    "ModelFile",
+    "identify",
+    "identify_stream",
+    "open_model_file",
+    "printable",
+    "shown",
+]
 
 
 NO_CHECKSUMS = "no checksums"
@@ -58,7 +67,8 @@ class ModelFile:
 
     `description`: one phrase for people. `globals`: what its pickles would import, such as
     "torch._utils._rebuild_tensor_v2". `unsafe_globals`: those beyond tensors and plain containers, and
-    whatever else of the file would run code when it is loaded.
+    whatever else of the file would run code when it is loaded. `operators`: what its graph or code calls beyond
+    torch's own, as "namespace::name".
     """
 
     path: Path
@@ -67,6 +77,7 @@ class ModelFile:
     description: str
     globals: tuple[str, ...] = ()
     unsafe_globals: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
 
 
 def identify(path: str | os.PathLike[str]) -> ModelFile:
@@ -122,6 +133,13 @@ def shown(path: str | os.PathLike[str]) -> str:
     return text if text.isprintable() and text else repr(text)
 
 
+def printable(text: str) -> str:
+    """Text of a file for a terminal: one line, and nothing in it moves the cursor or changes colours."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def _identified(stream: BinaryIO, path: Path, size: int, head: bytes) -> ModelFile:
     if size == 0:
         return ModelFile(
@@ -156,23 +174,37 @@ def _archive(archive: Archive, path: Path, size: int) -> ModelFile:
 
 
 def _archive_kind(archive: Archive, path: Path, size: int) -> ModelFile:
-    names = frozenset(archive.names)
+    # torch's reader finds members without regard to case, and so does this; the scans refuse other spellings.
+    names = frozenset(name.casefold() for name in archive.names)
     compiled = any(name.startswith("data/aotinductor/") for name in names)
+    has_code = any(name.startswith("code/") for name in names)
+    if "serialized_exported_program.json" in names:
+        text = "a torch.export archive in the format of PyTorch 2.7 and before"
+        return ModelFile(path, Kind.OLD_EXPORTED_PROGRAM, size, text)
+    if not archive.root:
+        text = (
+            f"a zip archive that torch did not write (it holds {archive.names[0]!r})"
+            if names
+            else "a zip archive"
+        )
+        return ModelFile(path, Kind.ZIP, size, text)
     if "archive_format" in names and compiled:
         return ModelFile(path, Kind.AOTI, size, "an AOTInductor package: compiled native code")
     if "archive_format" in names and any(name.startswith("models/") for name in names):
         scan = scan_program(archive.names, archive.read)
         text = "a torch.export archive (.pt2)"
-        return ModelFile(path, Kind.EXPORTED_PROGRAM, size, text, scan.globals, scan.unsafe)
-    if "serialized_exported_program.json" in names:
-        text = "a torch.export archive in the format of PyTorch 2.7 and before"
-        return ModelFile(path, Kind.OLD_EXPORTED_PROGRAM, size, text)
-    if "constants.pkl" in names and any(name.startswith("code/") for name in names):
-        return _torchscript(archive, path, size)
+        return ModelFile(
+            path, Kind.EXPORTED_PROGRAM, size, text, scan.globals, scan.unsafe, scan.custom_operators
+        )
+    if "constants.pkl" in names and has_code:
+        script = scan_script(archive.names, archive.read)
+        text = "a TorchScript archive"
+        return ModelFile(path, Kind.TORCHSCRIPT, size, text, script.globals, script.unsafe, script.operators)
     if "data.pkl" in names:
-        if any(name.startswith("code/") for name in names):  # torch.jit.save raised before its constants
+        if has_code:  # torch.jit.save raised before its constants
             raise DamagedFileError("it is a TorchScript archive that was not written to its end")
-        pickled = scan_pickle(archive.read("data.pkl"))
+        data = next(name for name in archive.names if name.casefold() == "data.pkl")
+        pickled = scan_pickle(archive.read(data))
         if pickled.error:
             raise DamagedFileError(f"its pickle cannot be read ({pickled.error})")
         if any(name.startswith("__torch__.") for name in pickled.globals):
@@ -185,24 +217,6 @@ def _archive_kind(archive: Archive, path: Path, size: int) -> ModelFile:
         return ModelFile(path, Kind.TORCH_PACKAGE, size, text)
     inside = f" (it holds {archive.names[0]!r})" if archive.names else ""
     return ModelFile(path, Kind.ZIP, size, f"a zip archive that torch did not write{inside}")
-
-
-# Attribute access in TorchScript source to torch's own operators that open files.
-_FILE_ACCESS = re.compile(rb"\.[\s\\]*(save|from_file|load_tensor)\b")
-
-
-def _torchscript(archive: Archive, path: Path, size: int) -> ModelFile:
-    imported: dict[str, None] = {}
-    unsafe: set[str] = set()
-    for name in archive.names:
-        if name in ("data.pkl", "constants.pkl"):
-            imported.update(dict.fromkeys(scan_pickle(archive.read(name)).globals))
-        elif name.startswith("code/") and name.endswith(".py"):
-            unsafe.update(f"aten::{match.decode()}" for match in _FILE_ACCESS.findall(archive.read(name)))
-    # Its pickles are read by TorchScript's own reader, which imports no Python.
-    return ModelFile(
-        path, Kind.TORCHSCRIPT, size, "a TorchScript archive", tuple(sorted(imported)), tuple(sorted(unsafe))
-    )
 
 
 def _pickle(stream: BinaryIO, path: Path, size: int, *, legacy: bool) -> ModelFile:

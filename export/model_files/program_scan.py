@@ -3,8 +3,8 @@
 Measured with torch 2.13, `torch.export.load` and `ExportedProgram.module()` run code from the file in these
 ways:
 
-- pickles: weights and constants marked `use_pickle`, custom and opaque objects, sample inputs (the restricted
-  unpickler is tried first, then the unrestricted one);
+- pickles: weights and constants marked `use_pickle`; constants whose path begins with `custom_obj_` or
+  `opaque_obj_`, marked or not; sample inputs (the restricted unpickler is tried first, then the unrestricted one);
 - symbolic sizes: every `expr_str` goes through `sympy.sympify`, which evaluates it as Python;
 - `guards_code`: compiled by `.module()` and executed when the result is called;
 - names of values, inputs and parameters: pasted into the Python source of the graph module;
@@ -25,13 +25,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from .archive import DamagedFileError, open_archive
+from .archive_members import CONSTANT_PATH, WEIGHT_PATH, unknown_program_members
 from .pickle_scan import scan_pickle, unsafe_globals
-from .program_strings import is_plain_text, is_safe_guard, is_safe_size_expression, unsafe_in_tree_spec
+from .program_strings import Expressions, is_plain_text, unsafe_in_tree_spec
+from .script_scan import HOSTILE_NAMESPACES, HOSTILE_OPERATORS
 
-__all__ = ["FILE_OPERATORS", "ProgramScan", "scan_program", "scan_saved_object"]
-
-FILE_OPERATORS = frozenset({"aten.save", "aten.from_file", "debugprims.load_tensor"})
-"""Operators of torch itself that read or write files named by the model."""
+__all__ = ["ProgramScan", "scan_program", "scan_saved_object"]
 
 _COMPARISONS = "eq ne le ge lt gt neg pos mul add sub floordiv mod pow truediv and_ or_ lshift rshift getitem"
 _SIZE_FUNCTIONS = "sym_not sym_int sym_float sym_ite sym_max sym_min sym_sqrt _sym_sqrt"
@@ -65,52 +64,91 @@ class ProgramScan:
     unsafe: tuple[str, ...]
     operators: tuple[str, ...]
 
+    @property
+    def custom_operators(self) -> tuple[str, ...]:
+        """Those that are not torch's own, without overloads."""
+        own = ("aten::", "prim::", "prims::")
+        return tuple(sorted({name.rpartition(".")[0] for name in self.operators if not name.startswith(own)}))
+
 
 def scan_program(names: Iterable[str], read: Callable[[str], bytes]) -> ProgramScan:
     """Scan an archive given the names of its members below the root and a function that reads one.
 
     Raises DamagedFileError where a member is not what its place in the archive says.
     """
-    findings: dict[str, None] = {}
+    names = list(names)
+    findings = {f"member {name!r}": None for name in unknown_program_members(names)}
     imported: dict[str, None] = {}
     operators: set[str] = set()
     pickled: set[str] = set()
-    names = list(names)
+    expressions = Expressions()
     for name in names:
-        if name.startswith("models/") or name.endswith(("_weights_config.json", "_constants_config.json")):
-            walk = _Walk(findings, operators, pickled)
-            try:
-                walk.value(json.loads(read(name).decode()), key="")
-            except RecursionError:
-                raise DamagedFileError(f"{name!r} is nested too deeply") from None
-            except ValueError:
-                raise DamagedFileError(f"{name!r} is not JSON") from None
+        folded = name.casefold()  # as torch's reader compares
+        config = folded.startswith(("data/weights/", "data/constants/")) and folded.endswith("_config.json")
+        if folded.startswith("models/") or config:
+            walk = _Walk(findings, operators, expressions)
+            content = _json(read(name), name)
+            walk.value(content, key="")
+            if config:
+                pickled |= _payloads(content, folded, frozenset(names), findings)
     for name in names:
-        if _is_unpickled(name.casefold(), pickled) and (content := read(name)):
-            imported.update(dict.fromkeys(scan_saved_object(content, name)))
+        if _is_unpickled(name, pickled) and (saved := read(name)):
+            imported.update(dict.fromkeys(scan_saved_object(saved, name)))
     unsafe = (*unsafe_globals(imported), *sorted(findings))
     return ProgramScan(tuple(sorted(imported)), unsafe, tuple(sorted(operators)))
 
 
+def _json(content: bytes, name: str) -> Any:
+    try:
+        return json.loads(content.decode())
+    except RecursionError:
+        raise DamagedFileError(f"{name!r} is nested too deeply") from None
+    except ValueError:
+        raise DamagedFileError(f"{name!r} is not JSON") from None
+
+
+def _payloads(config: Any, where: str, names: frozenset[str], findings: dict[str, None]) -> set[str]:
+    """The members that entries of a configuration say are pickles; entries that torch could take otherwise are found.
+
+    torch opens `folder + path_name`, and goes by the first letters of `path_name`, not by those of the file's name.
+    """
+    folder, path = (
+        where.rpartition("/")[0] + "/",
+        WEIGHT_PATH if where.startswith("data/weights/") else CONSTANT_PATH,
+    )
+    pickled = set()
+    entries = config.get("config") if isinstance(config, dict) else None
+    for entry in entries.values() if isinstance(entries, dict) else [entries]:
+        fields = entry if isinstance(entry, dict) else {}
+        name, is_pickle = fields.get("path_name"), fields.get("use_pickle")
+        if not isinstance(name, str) or not path.fullmatch(name) or not isinstance(is_pickle, bool):
+            text = repr(name)
+            findings[f"payload {text if len(text) <= 80 else text[:77] + '...'}"] = None
+        elif folder + name not in names:
+            raise DamagedFileError(f"{where!r} names the member {folder + name!r}, which is missing")
+        elif is_pickle:
+            pickled.add(folder + name)
+    return pickled
+
+
 def _is_unpickled(name: str, pickled: set[str]) -> bool:
-    # torch's reader finds members without regard to case, and joins paths as the file system does.
-    folder, _, last = name.rpartition("/")
-    if folder == "data/sample_inputs" or last.startswith(("custom_obj_", "opaque_obj_")):
+    """Whether torch could unpickle the member, under any of its rules and whatever the spelling."""
+    folded = name.casefold()
+    if not folded.startswith("data/") or folded.endswith(".json"):
+        return False
+    if name in pickled or next(unknown_program_members([name]), ""):
         return True
-    if folder in ("data/weights", "data/constants") and last.endswith(".pt"):
-        return True
-    return any(name == path or name.endswith("/" + path) for path in pickled)
+    return folded.endswith(".pt") or folded.rpartition("/")[2].startswith(("custom_obj_", "opaque_obj_"))
 
 
 def scan_saved_object(content: bytes, name: str) -> list[str]:
     """The globals of what `torch.save` or `pickle.dumps` wrote, with an entry for what cannot be read."""
     if not content.startswith(b"PK\x03\x04"):
-        scan = scan_pickle(content)
-        return [*scan.globals, *([f"(unreadable pickle in {name!r})"] if scan.error else [])]
+        return _bare_pickles(content, name)
     inner = open_archive(io.BytesIO(content), len(content))
     found: list[str] = []
     for member in inner.names:
-        if member.endswith(".pkl"):
+        if member.casefold().endswith(".pkl"):
             scan = scan_pickle(inner.read(member))
             found += scan.globals
             if scan.error:
@@ -120,11 +158,24 @@ def scan_saved_object(content: bytes, name: str) -> list[str]:
     return found
 
 
+def _bare_pickles(content: bytes, name: str) -> list[str]:
+    # torch's old format is five pickles in a row; pickle.loads reads the first one only.
+    stream, found = io.BytesIO(content), list[str]()
+    for _ in range(5):
+        scan = scan_pickle(stream)
+        found += scan.globals
+        if scan.error:
+            return [*found, f"(unreadable pickle in {name!r})"]
+        if stream.tell() == len(content):
+            break
+    return found
+
+
 class _Walk:
     """One pass over the JSON of a program; the rules go by field name, as the format's schema does."""
 
-    def __init__(self, findings: dict[str, None], operators: set[str], pickled: set[str]) -> None:
-        self.findings, self.operators, self.pickled = findings, operators, pickled
+    def __init__(self, findings: dict[str, None], operators: set[str], expressions: Expressions) -> None:
+        self.findings, self.operators, self.expressions = findings, operators, expressions
 
     def report(self, what: str, text: object) -> None:
         shown = repr(text)
@@ -134,8 +185,6 @@ class _Walk:
         if isinstance(value, dict):
             if key == "metadata":  # comments of the exporter: never evaluated
                 return
-            if value.get("use_pickle") and isinstance(value.get("path_name"), str):
-                self.pickled.add(value["path_name"].casefold())
             for field, item in value.items():
                 self.value(item, key="" if key in _MAPS.split() else field)
         elif isinstance(value, list):
@@ -155,9 +204,13 @@ class _Walk:
     def _faults(self, value: Any, key: str) -> Iterator[str]:
         if value is None:
             return
-        if key == "expr_str" and not (isinstance(value, str) and is_safe_size_expression(value)):
+        if key == "expr_str" and not (isinstance(value, str) and self.expressions.is_safe_size(value)):
             yield "size expression"
-        elif key == "guards_code" and not isinstance(value, list) and not _is_text(value, is_safe_guard):
+        elif (
+            key == "guards_code"
+            and not isinstance(value, list)
+            and not _is_text(value, self.expressions.is_safe_guard)
+        ):
             yield "guard"
         elif key in ("name", "as_name") and value != "" and not _is_text(value, str.isidentifier):
             yield "name"
@@ -182,7 +235,7 @@ class _Walk:
         if match := _HIGHER_ORDER_OPERATOR.fullmatch(target):
             return match[1] in _HIGHER_ORDER.split()
         match = _OPERATOR.fullmatch(target)
-        if match is None or f"{match[1]}.{match[2]}" in FILE_OPERATORS:
+        if match is None or match[1] in HOSTILE_NAMESPACES or match[2] in HOSTILE_OPERATORS:
             return False
         self.operators.add(f"{match[1]}::{match[2]}.{match[3]}")
         return True

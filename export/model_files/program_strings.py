@@ -8,18 +8,20 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["is_plain_text", "is_safe_guard", "is_safe_size_expression", "unsafe_in_tree_spec"]
+from .expression_cost import MATH_FUNCTIONS, is_affordable
+
+__all__ = ["Expressions", "is_plain_text", "is_safe_guard", "is_safe_size_expression", "unsafe_in_tree_spec"]
 
 # One line of ASCII without comments, escapes or double quotes: the same text for ast, for sympy and in
 # source code.
-_ALPHABET = re.compile(r"[A-Za-z0-9_ .,()+\-*/%<>=!&|~^'\[\]]{1,100000}")
+_ALPHABET = re.compile(r"[A-Za-z0-9_ .,()+\-*/%<>=!&|~^'\[\]]{1,50000}")
 _QUOTES = re.compile(r"[\"'\\\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 # sympy, in the notation of srepr and in that of str; then torch.utils._sympy.functions
 _FUNCTION_NAMES = """
     Symbol Integer Float Rational Add Mul Pow Max Min Mod Abs floor ceiling Eq Ne Ge Gt Le Lt Equality
     Unequality GreaterThan LessThan StrictGreaterThan StrictLessThan And Or Not Xor Piecewise ExprCondPair
-    ITE Tuple sqrt
+    ITE sqrt
 
     FloorDiv ModularIndexing Where PythonMod CleanDiv CeilToInt FloorToInt CeilDiv LShift RShift PowByNatural
     FloatPow FloatTrueDiv IntTrueDiv IsNonOverlappingAndDenseIndicator TruncToFloat TruncToInt RoundToInt
@@ -27,10 +29,11 @@ _FUNCTION_NAMES = """
 """
 _FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
 _GUARD_FUNCTIONS = _FUNCTIONS | {"max", "min", "abs", "int", "float", "bool", "round"}
-_TENSOR_QUERIES = frozenset({"size", "stride", "storage_offset", "dim", "numel"})
-_LARGEST_POWER = 64
+_TENSOR_QUERIES = frozenset({"storage_offset", "dim", "numel"})
+_TUPLES = frozenset({"size", "stride"})
+_MOST_TEXT = 2_000_000  # characters of all different expressions of a program
 _OPERATIONS = (
-    ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Tuple, ast.IfExp, ast.Load,
+    ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Load,
     ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
 )  # fmt: skip
 
@@ -52,6 +55,27 @@ def is_safe_guard(text: str) -> bool:
     return tree is not None and _is_arithmetic(tree, guard=True)
 
 
+class Expressions:
+    """The expressions of one program: each different one is looked at once, and all together must stay short."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, bool], bool] = {}
+        self._size = 0
+
+    def is_safe_size(self, text: str) -> bool:
+        return self._is_safe(text, guard=False)
+
+    def is_safe_guard(self, text: str) -> bool:
+        return self._is_safe(text, guard=True)
+
+    def _is_safe(self, text: str, *, guard: bool) -> bool:
+        if (text, guard) not in self._known:
+            self._size += len(text)
+            rule = is_safe_guard if guard else is_safe_size_expression
+            self._known[text, guard] = self._size <= _MOST_TEXT and rule(text)
+        return self._known[text, guard]
+
+
 def _parsed(text: str) -> ast.AST | None:
     if not _ALPHABET.fullmatch(text):
         return None
@@ -63,7 +87,7 @@ def _parsed(text: str) -> ast.AST | None:
 
 def _is_arithmetic(node: ast.AST, *, guard: bool) -> bool:
     try:
-        return _allowed(node, guard)
+        return is_affordable(node) and _allowed(node, guard)
     except RecursionError:
         return False
 
@@ -86,12 +110,23 @@ def _allowed(node: ast.AST, guard: bool) -> bool:
             and node.attr in {"inf", "nan"}
         )
     if isinstance(node, ast.Subscript):
-        return guard and _allowed(node.value, guard) and _is_key(node.slice)
+        # L['x'], L['x'][0], L['x'].size()[0]
+        inner = node.value
+        if (
+            isinstance(inner, ast.Call)
+            and isinstance(inner.func, ast.Attribute)
+            and inner.func.attr in _TUPLES
+        ):
+            return (
+                guard
+                and not (inner.args or inner.keywords)
+                and _allowed(inner.func.value, guard)
+                and _is_key(node.slice)
+            )
+        return guard and _allowed(inner, guard) and _is_key(node.slice)
     if isinstance(node, ast.Compare) and guard:
         # A guard may compare with the text of a constant input.
         return all(_allowed(part, guard) or _is_key(part) for part in (node.left, *node.comparators))
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and not _is_small_power(node):
-        return False
     return isinstance(node, _OPERATIONS) and all(
         _allowed(child, guard) for child in ast.iter_child_nodes(node)
     )
@@ -103,7 +138,7 @@ def _allowed_call(node: ast.Call, guard: bool) -> bool:
         if not guard or node.keywords or function.attr.startswith("_"):
             return False
         if isinstance(function.value, ast.Name) and function.value.id == "math":
-            return all(_allowed(part, guard) for part in node.args)
+            return function.attr in MATH_FUNCTIONS and all(_allowed(part, guard) for part in node.args)
         return function.attr in _TENSOR_QUERIES and not node.args and _allowed(function.value, guard)
     if not isinstance(function, ast.Name) or function.id not in (_GUARD_FUNCTIONS if guard else _FUNCTIONS):
         return False
@@ -116,25 +151,23 @@ def _allowed_call(node: ast.Call, guard: bool) -> bool:
         pattern = r"(?!.*__)[A-Za-z_]\w*" if function.id == "Symbol" else r"-?[0-9.]+([eE][+-]?\d{1,3})?"
         if isinstance(text, str):
             return bool(re.fullmatch(pattern, text)) and all(_allowed(part, guard) for part in node.args[1:])
-    if function.id in ("Pow", "PowByNatural", "FloatPow") and not _is_small_exponent(node.args):
+    if function.id == "Piecewise":
+        return all(_allowed(part, guard) for pair in node.args for part in _branch(pair))
+    if function.id == "ExprCondPair":  # a sequence, which multiplication would repeat: only within Piecewise
         return False
     return all(_allowed(part, guard) for part in node.args)
 
 
+def _branch(node: ast.expr) -> list[ast.expr]:
+    """The value and the condition of one branch of Piecewise."""
+    if isinstance(node, ast.Tuple):
+        return node.elts
+    named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "ExprCondPair"
+    return node.args if named and isinstance(node, ast.Call) and not node.keywords else [node]
+
+
 def _is_key(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and (isinstance(node.value, int) or is_plain_text(node.value))
-
-
-def _is_small_power(node: ast.BinOp) -> bool:
-    return _is_small_exponent([node.left, node.right])
-
-
-def _is_small_exponent(args: list[ast.expr]) -> bool:
-    # sympy computes powers of numbers at once: 9**9**9 would never end.
-    if len(args) != 2 or any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Pow) for part in args):
-        return False
-    numbers = [part.value for part in ast.walk(args[1]) if isinstance(part, ast.Constant)]
-    return all(isinstance(number, (int, float)) and abs(number) <= _LARGEST_POWER for number in numbers)
 
 
 _CONTAINERS = frozenset(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..export.buffers import buffers_kept
 from . import parity
 from .backends import Sample
 from .backends.torch import Widened, arrays_of, cast, described, narrowest, nudged, outputs_of
@@ -20,8 +21,7 @@ __all__ = ["Expected", "Original", "OriginalFailed", "callable_of", "cloned", "i
 Array = npt.NDArray[Any]
 
 # PyTorch's own error is taken from at least this many elements, by repeating the sample with its floating
-# inputs
-# nudged by an ULP or two; more repetitions than this are not worth their time.
+# inputs nudged by an ULP or two; more repetitions than this are not worth their time.
 ENOUGH_ELEMENTS = 64
 MOST_REPETITIONS = 8
 
@@ -86,7 +86,8 @@ class Original:
     def expected(self, sample: Sample) -> list[Expected]:
         """Run the original. Raises OriginalFailed if the model raises."""
         try:
-            leaves = outputs_of(self.model(*cloned(sample.args), **cloned(dict(sample.kwargs))))
+            with buffers_kept(self.model):
+                leaves = outputs_of(self.model(*cloned(sample.args), **cloned(dict(sample.kwargs))))
             arrays = arrays_of(leaves)
             again = self._arrays(sample.args, sample.kwargs)
         except Exception as error:
@@ -113,7 +114,8 @@ class Original:
         ]
 
     def _arrays(self, args: Any, kwargs: Any) -> list[Array]:
-        return arrays_of(self.model(*cloned(args), **cloned(dict(kwargs))))
+        with buffers_kept(self.model):
+            return arrays_of(self.model(*cloned(args), **cloned(dict(kwargs))))
 
     def _derived(self, sample: Sample, arrays: list[Array]) -> tuple[list[Array | None], list[Budget]]:
         import torch

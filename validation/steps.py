@@ -13,6 +13,7 @@ from typing import Any
 import numpy.typing as npt
 
 from ..errors import ModelFileError, NotCheckedError, UsageError
+from ..export.buffers import buffers_kept
 from ..ort_ops.diagnosis import parsed
 from ..ort_ops.engine import EngineError
 from . import parity
@@ -83,7 +84,7 @@ def compare(
         with closing(backend):
             yield backend
 
-    with _threads(count), evaluating(original.model), torch.no_grad():
+    with _threads(count), evaluating(original.model), buffers_kept(original.model), torch.no_grad():
         original, found = in_the_files_precision(original, graph, found)
         cells, taken, remarks = _compare(original, opened, found, count, latency)
     return Report(

@@ -26,6 +26,9 @@ __all__ = [
     "overload",
 ]
 
+# Torch's ONNX functions of these are wrong where the decomposition is right: log(sigmoid(x)) is -inf below -104.
+_WRONG = frozenset({"aten::log_sigmoid", "aten::log_sigmoid_forward"})
+
 # Dropped by the exporter after decomposition, whatever comes of them.
 ASSERTIONS = frozenset(
     {
@@ -72,7 +75,7 @@ def is_kept(op: OpOverload[..., Any], opset: int) -> bool:
 
     if op_name(op).startswith("onnx::"):
         return True  # torch.onnx.ops: ONNX operators already
-    if op._schema.is_mutable or not has_function(op, opset):
+    if op._schema.is_mutable or op_name(op) in _WRONG or not has_function(op, opset):
         return False
     return not is_composite(op) or bool(_is_preservable_cia_op(op))
 

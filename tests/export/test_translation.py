@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -364,3 +365,12 @@ def test_nothing_is_printed_and_nothing_logged(capfd: pytest.CaptureFixture[str]
         logging.getLogger().removeHandler(handler)
     assert stream.getvalue() == ""
     assert capfd.readouterr() == ("", "")
+
+
+def test_logsigmoid_is_right_far_below_zero() -> None:
+    # torch's own ONNX function is log(sigmoid(x)), which is -inf from -104 down.
+    x = torch.tensor([-200.0, -104.0, -20.0, 0.0, 3.0])
+    program = torch.export.export(Call(F.logsigmoid), (x,))
+    (got,) = run(translate(program, opset=None), (x,))
+    want = [-200.0, -104.0, -20.0 - math.exp(-20), -math.log(2), -math.log1p(math.exp(-3))]
+    np.testing.assert_allclose(got, want, rtol=1e-6)

@@ -340,3 +340,22 @@ def test_import_needs_no_torch_and_no_runtime() -> None:
 def test_the_function_is_not_hidden_by_its_module(first: str) -> None:
     code = f"import {first}, deployops; from deployops.validation import validate; print(validate.__name__)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "validate\n"
+
+
+def test_buffers_that_the_model_writes_are_put_back(tmp_path: Path) -> None:
+    from deployops import export_model
+
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count += 1
+            return x + self.count
+
+    net = Counts()
+    export_model(net, (X,), out=tmp_path / "counts.onnx")
+    assert net.count == 0
+    assert run(net, tmp_path / "counts.onnx", (X,)).exit_code == 0
+    assert net.count == 0

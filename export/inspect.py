@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from ..errors import ModelFileError
 from ..ort_ops.arguments import expect_path
 from ..symbolic import dtypes
 from .model_files.contents import read_contents
-from .model_files.model_file import Kind, identify, shown
+from .model_files.model_file import Kind, identify, printable, shown
 from .result import TensorSpec
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ class Inspection:
             lines.append(f"  made by {made}")
         if self.digest:
             lines.append(f"  digest  {self.digest} (checked)")
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
 
 def inspect_model(path: str | os.PathLike[str]) -> Inspection:
@@ -111,15 +110,11 @@ def inspect_model(path: str | os.PathLike[str]) -> Inspection:
             custom_operators=inside.operators,
             weights=inside.weights,
         )
-    from .onnx_file.integrity import DIGEST_KEY, read_model, verify_digest
+    from .onnx_file.integrity import DIGEST_KEY, read_manifest, read_model, verify_digest
 
     verify_digest(path)
     model = read_model(path)
     metadata = {p.key: p.value for p in model.metadata_props}
-    try:
-        manifest = json.loads(metadata.get("deployops.manifest", "{}"))
-    except ValueError:
-        manifest = {}
     standard = ("", "ai.onnx")
     nodes = [n for n in _nodes(model.graph) if n.domain not in standard]
     return Inspection(
@@ -132,7 +127,7 @@ def inspect_model(path: str | os.PathLike[str]) -> Inspection:
         opsets={o.domain: o.version for o in model.opset_import},
         custom_nodes=dict(sorted(Counter(f"{n.domain}::{n.op_type}" for n in nodes).items())),
         bodies=tuple(sorted({f"{f.domain}::{f.name}" for f in model.functions})),
-        manifest=manifest if isinstance(manifest, dict) else {},
+        manifest=read_manifest(model, path),
         digest=metadata.get(DIGEST_KEY, ""),
     )
 

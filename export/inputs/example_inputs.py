@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
-from .input_spec import DTYPES, InputSpec, Symbol
+from .input_spec import DTYPES, MOST_BYTES, InputSpec, Symbol, item_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,6 +78,7 @@ def random_tensor(spec: InputSpec, shape: tuple[int, ...], seed: int) -> torch.T
     """
     import torch
 
+    _expect_affordable(f"The input {spec.name!r}", shape, item_bytes(spec.dtype))
     dtype: torch.dtype = getattr(torch, spec.dtype)
     generator = torch.Generator().manual_seed((zlib.crc32(spec.name.encode()) << 16) + seed)
     if spec.dtype == "bool":
@@ -98,10 +100,20 @@ def random_tensor(spec: InputSpec, shape: tuple[int, ...], seed: int) -> torch.T
     return (first * (1 - uniform) + last * uniform).clamp(first, last).to(dtype)
 
 
+def _expect_affordable(what: str, shape: tuple[int, ...], item: int) -> None:
+    size = math.prod(shape) * item
+    if size > MOST_BYTES:
+        raise UsageError(
+            f"{what} of shape {list(shape)} takes {size:,} bytes; expected at most {MOST_BYTES:,}. "
+            "Give smaller sizes: name@SIZE sets the one to trace with, name=LOW..HIGH the range."
+        )
+
+
 def fitted(sample: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     """A copy of `sample` at another size: its items repeated in turn, or the first ones kept."""
     import torch
 
+    _expect_affordable("An input", shape, sample.element_size())
     result = sample
     for axis, size in enumerate(shape):
         if result.shape[axis] != size:

@@ -41,6 +41,7 @@ _SIZE = re.compile(r"[0-9]+")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _LARGEST_SIZE = 2**63 - 1
 _DIGITS = frozenset("0123456789")
+_MOST_TEXT, _MOST_DIMS, _DEEPEST = 10_000, 64, 32  # 64 dims: the most that torch and numpy have
 
 
 def parse_input(text: str) -> InputSpec:
@@ -62,11 +63,15 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
+        if len(text) > _MOST_TEXT:
+            self.fail(f"at most {_MOST_TEXT:,} characters, and there are {len(text):,}")
 
     def input(self) -> InputSpec:
         name = self.match(_NAME, "the name of a parameter of forward")
         if any(keyword.iskeyword(part) for part in name.split(".")[:1]):
             self.fail(f"a parameter name; {name!r} is a Python keyword", at=self.at - len(name))
+        if name.count(".") >= _DEEPEST:
+            self.fail(f"at most {_DEEPEST} levels of lists and dicts", at=self.at - len(name))
         self.token(":", "':' and a dtype after the name")
         start = self.skip()
         dtype = self.match(IDENTIFIER, "a dtype such as float32, or int, float, bool, str, none")
@@ -95,6 +100,8 @@ class _Reader:
             shape.append(self.dim())
             while not self.accept("]"):
                 self.token(",", "',' or ']' after a dim")
+                if len(shape) == _MOST_DIMS:
+                    self.fail(f"at most {_MOST_DIMS} dims")
                 shape.append(self.dim())
         value_range = None
         if self.accept("="):

@@ -135,6 +135,7 @@ class _Weights(_Machine):
     def __init__(self) -> None:
         super().__init__()
         self.weights: dict[str, str] = {}
+        self._times: Counter[str] = Counter()
         self._dtype = "?"
 
     def step(self, opcode: pickletools.OpcodeInfo, argument: object) -> None:
@@ -146,7 +147,7 @@ class _Weights(_Machine):
         elif name == "SETITEM":
             self._note(self.stack[-2:])
         elif name == "SETITEMS":
-            mark = max(k for k, v in enumerate(self.stack) if v is _MARK)
+            mark = next(k for k in range(len(self.stack) - 1, -1, -1) if self.stack[k] is _MARK)
             self._note(self.stack[mark + 1 :])
         super().step(opcode, argument)
         if made is not None:
@@ -162,9 +163,6 @@ class _Weights(_Machine):
         for key, value in zip(items[::2], items[1::2], strict=False):
             if isinstance(key, str) and isinstance(value, _Tensor):
                 # a second state dict (moving averages, say) has the same keys
-                same = (
-                    sum(known.partition("#")[0] == key for known in self.weights)
-                    if key in self.weights
-                    else 0
-                )
-                self.weights[f"{key}#{same + 1}" if same else key] = value.dtype
+                self._times[key] += 1
+                count = self._times[key]
+                self.weights[f"{key}#{count}" if count > 1 else key] = value.dtype

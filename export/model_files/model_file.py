@@ -67,8 +67,7 @@ class ModelFile:
 
     `description`: one phrase for people. `globals`: what its pickles would import, such as
     "torch._utils._rebuild_tensor_v2". `unsafe_globals`: those beyond tensors and plain containers, and
-    whatever else of the file would run code when it is loaded. `operators`: what its graph or code calls beyond
-    torch's own, as "namespace::name".
+    whatever else of the file would run code when it is loaded.
     """
 
     path: Path
@@ -77,7 +76,6 @@ class ModelFile:
     description: str
     globals: tuple[str, ...] = ()
     unsafe_globals: tuple[str, ...] = ()
-    operators: tuple[str, ...] = ()
 
 
 def identify(path: str | os.PathLike[str]) -> ModelFile:
@@ -193,13 +191,11 @@ def _archive_kind(archive: Archive, path: Path, size: int) -> ModelFile:
     if "archive_format" in names and any(name.startswith("models/") for name in names):
         scan = scan_program(archive.names, archive.read)
         text = "a torch.export archive (.pt2)"
-        return ModelFile(
-            path, Kind.EXPORTED_PROGRAM, size, text, scan.globals, scan.unsafe, scan.custom_operators
-        )
+        return ModelFile(path, Kind.EXPORTED_PROGRAM, size, text, scan.globals, scan.unsafe)
     if "constants.pkl" in names and has_code:
         script = scan_script(archive.names, archive.read)
         text = "a TorchScript archive"
-        return ModelFile(path, Kind.TORCHSCRIPT, size, text, script.globals, script.unsafe, script.operators)
+        return ModelFile(path, Kind.TORCHSCRIPT, size, text, script.globals, script.unsafe)
     if "data.pkl" in names:
         if has_code:  # torch.jit.save raised before its constants
             raise DamagedFileError("it is a TorchScript archive that was not written to its end")

@@ -64,12 +64,6 @@ class ProgramScan:
     unsafe: tuple[str, ...]
     operators: tuple[str, ...]
 
-    @property
-    def custom_operators(self) -> tuple[str, ...]:
-        """Those that are not torch's own, without overloads."""
-        own = ("aten::", "prim::", "prims::")
-        return tuple(sorted({name.rpartition(".")[0] for name in self.operators if not name.startswith(own)}))
-
 
 def scan_program(names: Iterable[str], read: Callable[[str], bytes]) -> ProgramScan:
     """Scan an archive given the names of its members below the root and a function that reads one.

@@ -35,43 +35,34 @@ _ATTRIBUTE = re.compile(rb"\." + _GAP + rb"(" + _WORDS + rb")\b")
 _BARE = re.compile(rb"\b(rpc_async|rpc_sync|rpc_remote)\b")
 # How torch writes an attribute whose name is no identifier: getattr(getattr(self.l, "1"), "0").
 _GETATTR = re.compile(rb"\bgetattr\(([\w.() ]*), \"([^\"\\\n]*)\"\)")
-_OPERATOR = re.compile(rb"\bops" + _GAP + rb"\." + _GAP + rb"(\w+)" + _GAP + rb"\." + _GAP + rb"(\w+)")
+
 _DEEPEST = 100  # getattr within getattr: the depth of a module in its model
-_BUILT_IN = frozenset({b"aten", b"prim", b"prims"})
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptScan:
-    """`globals` of its pickles; `unsafe`: what it would do beyond computing; `operators`: `ns::name`, not torch's."""
+    """`globals` of its pickles; `unsafe`: what it would do beyond computing."""
 
     globals: tuple[str, ...]
     unsafe: tuple[str, ...]
-    operators: tuple[str, ...]
 
 
 def scan_script(names: Iterable[str], read: Callable[[str], bytes]) -> ScriptScan:
     """Scan an archive given the names of its members below the root and a function that reads one."""
     names = list(names)
     imported: set[str] = set()
-    operators: set[str] = set()
     unsafe = {f"member {name!r}" for name in unknown_script_members(names)}
     for name in names:
         folded = name.casefold()  # as torch's reader compares
         if folded.endswith(".pkl") and "/" not in folded:
             imported.update(scan_pickle(read(name)).globals)
         elif folded.startswith("code/") and not folded.endswith(".debug_pkl"):
-            source = read(name)
-            unsafe.update(_hostile(source))
-            operators.update(
-                f"{namespace.decode()}::{operator.decode()}"
-                for namespace, operator in _OPERATOR.findall(source)
-                if namespace not in _BUILT_IN
-            )
+            unsafe.update(_hostile(read(name)))
     for name in imported:
         # Objects of C++ classes: __torch__.torch.classes.<namespace>.<class>
         if re.sub(r"^__torch__\.torch\.classes\.", "", name).split(".")[0] in HOSTILE_NAMESPACES:
             unsafe.add(name)
-    return ScriptScan(tuple(sorted(imported)), tuple(sorted(unsafe)), tuple(sorted(operators)))
+    return ScriptScan(tuple(sorted(imported)), tuple(sorted(unsafe)))
 
 
 def _hostile(source: bytes) -> Iterator[str]:

@@ -10,24 +10,37 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ...errors import ModelFileError
+from ..model_files.model_file import printable, shown
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["DATA_KEY", "DIGEST_KEY", "DIGEST_MARK", "NO_DIGEST", "PRODUCER", "read_model", "verify_digest"]
+__all__ = [
+    "DATA_KEY",
+    "DIGEST_KEY",
+    "DIGEST_MARK",
+    "MANIFEST_KEY",
+    "NO_DIGEST",
+    "PRODUCER",
+    "read_manifest",
+    "read_model",
+    "verify_digest",
+]
 
 # The producer, near the file's start, tells that a digest near its end is missing.
 PRODUCER = "deployops"
 DIGEST_KEY = "deployops.digest"
 DATA_KEY = "deployops.data"
+MANIFEST_KEY = "deployops.manifest"
 NO_DIGEST = "0" * 64
 # How protobuf writes the metadata entry up to the digest: key is field 1, value field 2 with 64 bytes.
 DIGEST_MARK = b"\x0a" + bytes([len(DIGEST_KEY)]) + DIGEST_KEY.encode() + b"\x12\x40"
@@ -53,7 +66,7 @@ def verify_digest(path: str | os.PathLike[str]) -> None:
         stored = header.metadata.get(DIGEST_KEY)
         if stored is None or _digest(stream, header.digest_at, len(stored)) != stored:
             raise ModelFileError(
-                f"{path}: content does not match its digest: damaged or edited after export. "
+                f"{shown(path)}: content does not match its digest: damaged or edited after export. "
                 "Copy it again, or export the model anew."
             )
     return _check_own_side_files(path, header.metadata)
@@ -77,11 +90,28 @@ def read_model(path: str | os.PathLike[str]) -> onnx.ModelProto:
             raise _damaged(path) from error
     if not model.HasField("graph") or not model.opset_import:
         raise _damaged(path)
+    read_manifest(model, path)
     return model
 
 
+def read_manifest(model: onnx.ModelProto, path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What `export_model` recorded in the model; {} for a model of another tool. Raises ModelFileError."""
+    text = next((p.value for p in model.metadata_props if p.key == MANIFEST_KEY), "{}")
+    try:
+        manifest = json.loads(text, parse_constant=str)
+    except (ValueError, RecursionError):
+        manifest = None
+    if not isinstance(manifest, dict):
+        raise ModelFileError(
+            f"{shown(path)}: its manifest cannot be read: damaged or edited. Export the model anew."
+        )
+    return manifest
+
+
 def _damaged(path: Path) -> ModelFileError:
-    return ModelFileError(f"{path}: damaged, or not an ONNX model. Copy it again, or export the model anew.")
+    return ModelFileError(
+        f"{shown(path)}: damaged, or not an ONNX model. Copy it again, or export the model anew."
+    )
 
 
 @contextmanager
@@ -89,10 +119,10 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
         with path.open("rb") as stream:
             if os.fstat(stream.fileno()).st_size == 0:
-                raise ModelFileError(f"{path}: damaged: the file is empty")
+                raise ModelFileError(f"{shown(path)}: damaged: the file is empty")
             yield stream
     except OSError as error:
-        raise ModelFileError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise ModelFileError(f"{shown(path)}: cannot be read: {error.strerror or error}") from error
 
 
 @dataclass(slots=True)
@@ -182,30 +212,59 @@ def _chunks(stream: BinaryIO, count: int | None = None) -> Iterator[bytes]:
 
 
 def _check_own_side_files(path: Path, metadata: dict[str, str]) -> None:
-    for entry in json.loads(metadata.get(DATA_KEY, "[]")):
-        file = _locate(path, entry["file"])
-        _require_size(path, file, entry["bytes"])
-        if file.stat().st_size != entry["bytes"] or _file_digest(file) != entry["sha256"]:
+    for name, size, digest in _own_side_files(path, metadata):
+        file = _locate(path, name)
+        _require_size(path, file, size)
+        if file.stat().st_size != size or _file_digest(file) != digest:
             raise ModelFileError(
-                f"{file}: content does not match the digest in {path.name}: damaged or edited after export. "
-                "Copy both files again, or export the model anew."
+                f"{shown(file)}: content does not match the digest in {printable(path.name)}: damaged or edited "
+                "after export. Copy both files again, or export the model anew."
             )
+
+
+def _own_side_files(path: Path, metadata: dict[str, str]) -> list[tuple[str, int, str]]:
+    """(name, bytes, sha256) of each side file that the metadata name."""
+    try:
+        entries = json.loads(metadata.get(DATA_KEY, "[]"))
+        files = [(entry["file"], entry["bytes"], entry["sha256"]) for entry in entries]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        raise _damaged(path) from None
+    if any(tuple(map(type, file)) != (str, int, str) for file in files):
+        raise _damaged(path)
+    return files
 
 
 def _check_foreign(path: Path) -> None:
     import onnx
-    from onnx.external_data_helper import ExternalDataInfo
 
-    for tensor in _tensors(read_model(path).graph):
+    model = read_model(path)
+    for tensor in _all_tensors(model):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            reference = ExternalDataInfo(tensor)
-            needed = (reference.offset or 0) + (reference.length or 0)
-            _require_size(path, _locate(path, reference.location), needed)
+            reference = {entry.key: entry.value for entry in tensor.external_data}
+            numbers = [reference.get(key) or "0" for key in ("offset", "length")]
+            if not all(re.fullmatch("[0-9]{1,19}", number) for number in numbers):
+                raise ModelFileError(
+                    f"{shown(path)}: damaged: the weight {shown(tensor.name)} lies at offset {numbers[0]!r} with "
+                    f"length {numbers[1]!r} of its side file, which are no sizes. Copy it again."
+                )
+            _require_size(path, _locate(path, reference.get("location", "")), sum(map(int, numbers)))
+
+
+def _all_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    yield from _tensors(model.graph)
+    for function in model.functions:
+        yield from _tensors_of_nodes(function.node)
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     yield from graph.initializer
-    for node in graph.node:
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from _tensors_of_nodes(graph.node)
+
+
+def _tensors_of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    for node in nodes:
         for attribute in node.attribute:
             yield from attribute.tensors
             if attribute.HasField("t"):
@@ -217,27 +276,39 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 def _locate(path: Path, location: str) -> Path:
     """The side file of that name, which must lie in the model's folder, links resolved."""
-    folder = path.parent.resolve()
     file = path.parent / location
-    if Path(location).is_absolute() or not file.resolve().is_relative_to(folder):
+    try:
+        inside = not Path(location).is_absolute() and file.resolve().is_relative_to(path.parent.resolve())
+    except (OSError, ValueError, RuntimeError):  # a zero byte, a loop of links
+        inside = False
+    if not inside:
         raise ModelFileError(
-            f"{path}: refers to weights outside its folder: {location!r}. A model and its side file are one "
+            f"{shown(path)}: refers to weights outside its folder: {location[:200]!r}. A model and its side file are one "
             "unit: keep them in the same folder, and do not load this one."
         )
     return file
 
 
 def _require_size(path: Path, file: Path, needed: int) -> None:
-    if not file.is_file():
+    try:
+        exists = file.is_file()
+    except OSError:  # a name that no file system takes
+        exists = False
+    if not exists:
         raise ModelFileError(
-            f"{path}: its weights are missing: it needs the side file {file.name} next to it. "
+            f"{shown(path)}: its weights are missing: it needs the side file {_short(file.name)} next to it. "
             "Copy both files together."
         )
     size = file.stat().st_size
     if size < needed:
         raise ModelFileError(
-            f"{file}: damaged: {size:,} bytes, but {path.name} needs {needed:,}. Copy both files again."
+            f"{shown(file)}: damaged: {size:,} bytes, but {printable(path.name)} needs {needed:,}. Copy both files again."
         )
+
+
+def _short(name: str) -> str:
+    """A name that a file gives, for a message."""
+    return shown(name if len(name) <= 200 else name[:197] + "...")
 
 
 def _file_digest(file: Path) -> str:

@@ -301,6 +301,6 @@ def _side_file_of(path: Path) -> Path | None:
     try:
         metadata = {entry.key: entry.value for entry in read_model(path).metadata_props}
         name = json.loads(metadata[DATA_KEY])[0]["file"]
-    except (ModelFileError, KeyError, ValueError, IndexError, TypeError):
+    except (ModelFileError, LookupError, ValueError, TypeError, RecursionError):
         return None
-    return path.with_name(name) if ours.fullmatch(name) else None
+    return path.with_name(name) if isinstance(name, str) and ours.fullmatch(name) else None

@@ -20,6 +20,7 @@ from .capture import capture
 from .census import take_census
 from .clock import Clock
 from .graph.program_copy import copy_program, drop_constant_outputs
+from .inexact import inexact_notes
 from .inputs.condition_lines import condition_line
 from .inputs.dim_guards import conditions_of, unmet_conditions
 from .inputs.narrowing import spatial_narrowing, sufficient_ranges
@@ -182,6 +183,7 @@ def _export(
         program, signature, doubts = _program(source, signature, args, kwargs, leaves)
     with clock("translate"):
         refuse_unmapped(program, opset)
+        notes += inexact_notes(program)
         program = _functionalised(program, opset)
         notes += findings.constant_output_notes(program)
         names = naming.input_names(program, leaves)

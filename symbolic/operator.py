@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Operator", "operator"]
 
-_camel_case = camel_case  # export/missing.py looks for it here
 
 
 class Operator:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import UsageError
+from ..export.inputs.forward_binding import script_arguments
 from .backends import Sample
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _parameters(model: Any) -> list[str]:
     forward = getattr(model, "forward", model)
     schema = getattr(forward, "schema", None)  # a ScriptModule's method
     if schema is not None:
-        return [a.name for a in schema.arguments if a.name != "self"]
+        return [a.name for a in script_arguments(forward)]
     try:
         found = inspect.signature(forward).parameters.values()
     except (TypeError, ValueError):

@@ -15,7 +15,16 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-__all__ = ["as_tensor", "dtype_name", "example_size", "fitted", "load_npz", "other_size", "random_tensor"]
+__all__ = [
+    "as_tensor",
+    "dtype_name",
+    "example_size",
+    "expect_affordable",
+    "fitted",
+    "load_npz",
+    "other_size",
+    "random_tensor",
+]
 
 # Where sizes start when nothing is given. Not below 4: a size that meets a constant of the model, or whose
 # remainder is 1 (`x[2:]`, a strided convolution), is traced as a special case. Not above what a batch costs.
@@ -78,7 +87,6 @@ def random_tensor(spec: InputSpec, shape: tuple[int, ...], seed: int) -> torch.T
     """
     import torch
 
-    _expect_affordable(f"The input {spec.name!r}", shape, item_bytes(spec.dtype))
     dtype: torch.dtype = getattr(torch, spec.dtype)
     generator = torch.Generator().manual_seed((zlib.crc32(spec.name.encode()) << 16) + seed)
     if spec.dtype == "bool":
@@ -100,12 +108,19 @@ def random_tensor(spec: InputSpec, shape: tuple[int, ...], seed: int) -> torch.T
     return (first * (1 - uniform) + last * uniform).clamp(first, last).to(dtype)
 
 
-def _expect_affordable(what: str, shape: tuple[int, ...], item: int) -> None:
-    size = math.prod(shape) * item
-    if size > MOST_BYTES:
+def expect_affordable(specs: Iterable[InputSpec], sizes: Mapping[str, int]) -> None:
+    """Raises `UsageError` where the inputs at these sizes would take more than `MOST_BYTES` together."""
+    needed = {}
+    for spec in specs:
+        shape = [sizes[dim.name] if isinstance(dim, Symbol) else dim for dim in spec.shape or ()]
+        needed[f"{spec.name}: {spec.dtype}{shape}"] = (
+            math.prod(shape) * item_bytes(spec.dtype) if spec.is_tensor else 0
+        )
+    total = sum(needed.values())
+    if total > MOST_BYTES:
         raise UsageError(
-            f"{what} of shape {list(shape)} takes {size:,} bytes; expected at most {MOST_BYTES:,}. "
-            "Give smaller sizes: name@SIZE sets the one to trace with, name=LOW..HIGH the range."
+            f"The inputs would take {total:,} bytes, the largest of them {max(needed, key=lambda k: needed[k])}; expected "
+            f"at most {MOST_BYTES:,}. Give smaller sizes: name@SIZE sets the one to trace with, name=LOW..HIGH the range."
         )
 
 
@@ -113,7 +128,6 @@ def fitted(sample: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     """A copy of `sample` at another size: its items repeated in turn, or the first ones kept."""
     import torch
 
-    _expect_affordable("An input", shape, sample.element_size())
     result = sample
     for axis, size in enumerate(shape):
         if result.shape[axis] != size:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from ...errors import UsageError
 
-__all__ = ["Forward", "flatten", "forward_parameters", "mismatch", "nest", "place"]
+__all__ = ["Forward", "flatten", "forward_parameters", "mismatch", "nest", "place", "script_arguments"]
 
 Forward: TypeAlias = Callable[..., Any] | inspect.Signature | None
 
@@ -99,14 +99,19 @@ def forward_parameters(forward: Forward) -> inspect.Signature | None:
                     if argument.has_default_value()
                     else inspect.Parameter.empty,
                 )
-                for argument in schema.arguments
-                if argument.name != "self"
+                for argument in script_arguments(forward)
             ]
         )
     try:
         return inspect.signature(forward)
     except (TypeError, ValueError):
         return None
+
+
+def script_arguments(method: Any) -> list[Any]:
+    """The arguments in the schema of a TorchScript method, without the module, whatever its class calls it."""
+    arguments = list(method.schema.arguments)
+    return arguments if type(method).__name__ == "ScriptFunction" else arguments[1:]
 
 
 _BY_EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD

@@ -19,7 +19,6 @@ __all__ = [
     "PythonValue",
     "Symbol",
     "item_bytes",
-    "smallest_bytes",
     "unified",
     "with_symbols",
 ]
@@ -151,16 +150,6 @@ MOST_BYTES = 4 * 2**30
 """What all inputs of a model together may take: a file of another person names sizes, and each is allocated."""
 
 
-def smallest_bytes(spec: InputSpec) -> int:
-    """The bytes of an input at the smallest sizes that it can be traced with."""
-    if spec.shape is None:
-        return 0
-    count = 1
-    for dim in spec.shape:
-        count *= (dim.example or dim.at_least(max(dim.low, 2)) or 2) if isinstance(dim, Symbol) else dim
-    return count * item_bytes(spec.dtype)
-
-
 def item_bytes(dtype: str) -> int:
     """The bytes of one value of a dtype of `DTYPES`."""
     return 1 if dtype == "bool" else int("".join(filter(str.isdigit, dtype))) // 8
@@ -169,13 +158,6 @@ def item_bytes(dtype: str) -> int:
 def unified(specs: Iterable[InputSpec]) -> tuple[InputSpec, ...]:
     """The specs with one symbol per name; a bare mention takes over what another one declares."""
     specs = tuple(specs)
-    total = sum(map(smallest_bytes, specs))
-    if total > MOST_BYTES:
-        largest = max(specs, key=smallest_bytes)
-        raise UsageError(
-            f"The inputs take {total:,} bytes at the sizes to trace with, the largest of them {str(largest)[:200]}; "
-            f"expected at most {MOST_BYTES:,}. Give smaller sizes."
-        )
     symbols = _merged_symbols(specs)
     return tuple(with_symbols(spec, symbols) for spec in specs)
 

@@ -19,6 +19,7 @@ from .example_inputs import (
     data_faults,
     dtype_name,
     example_size,
+    expect_affordable,
     fitted,
     load_npz,
     other_size,
@@ -169,6 +170,7 @@ class Signature:
 
         `sizes` gives symbols other sizes than the example's. Samples are used as they are where the size is
         theirs, else repeated or cut; inputs without samples are drawn at random (see `random_tensor`).
+        Raises `UsageError` where all together would take more than `MOST_BYTES`.
         """
         wanted = self.example_sizes()
         unknown = sorted(set(sizes or {}) - set(wanted))
@@ -177,6 +179,7 @@ class Signature:
                 f"No input has a dim named {', '.join(unknown)}; there are {', '.join(wanted) or 'none'}."
             )
         wanted.update(sizes or {})
+        expect_affordable(self.specs, wanted)
         return {spec.name: self._value(spec, wanted, seed) for spec in self.specs}
 
     def _value(self, spec: InputSpec, sizes: Mapping[str, int], seed: int) -> Any:

@@ -159,8 +159,8 @@ def test_inputs_beyond_the_memory_are_refused_at_once(spec: str) -> None:
 
 
 def test_inputs_count_together_and_at_every_size() -> None:
-    with pytest.raises(UsageError, match="The inputs take"):
-        signature_from_specs([f"x{i}:float32[1000000,300]" for i in range(4)], None)
+    with pytest.raises(UsageError, match="The inputs would take"):
+        signature_from_specs([f"x{i}:float32[1000000,300]" for i in range(4)], None).make()
     signature = signature_from_specs(["x:float32[b]"], None)
     with pytest.raises(UsageError, match=r"name=LOW\.\.HIGH"):
         signature.make({"b": 2**40})

@@ -26,6 +26,7 @@ from deployops.export.inputs.signature import (
     signature_from_specs,
     signature_from_values,
 )
+from deployops.validation.samples import _parameters
 
 torch.set_num_threads(1)
 
@@ -460,6 +461,26 @@ def test_a_torchscript_module_knows_its_parameters() -> None:
     assert _bound(["scale:float=1", "x:float32[2]"], module) == (("x", "scale"), {})
     with pytest.raises(UsageError, match="'scal' is no parameter"):
         _bound(["x:float32[2]", "scal:float=1"], module)
+
+
+class OtherSelf(torch.nn.Module):
+    def forward(s, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+def _self_first(self: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return self + x
+
+
+def test_a_torchscript_module_is_no_parameter_whatever_it_calls_itself() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        modules = (torch.jit.script(OtherSelf()), torch.jit.trace(OtherSelf(), torch.ones(2)))
+        function = torch.jit.script(_self_first)
+    for module in modules:
+        assert _bound(["x:float32[2]"], module) == (("x",), {})
+        assert _parameters(module) == ["x"]
+    assert _parameters(function) == ["self", "x"]
 
 
 def test_items_of_lists_and_dicts_are_put_together() -> None:

@@ -80,8 +80,8 @@ class Inspection:
         if self.weights:
             dtypes_text = ", ".join(f"{n} {d}" for d, n in Counter(self.weights.values()).items())
             lines.append(f"  tensors {len(self.weights)} ({dtypes_text}): {_some(list(self.weights), 5)}")
-        if self.manifest:
-            made = ", ".join(f"{k} {self.manifest[k]}" for k in ("deployops", "torch") if k in self.manifest)
+        made = ", ".join(f"{k} {self.manifest[k]}" for k in ("deployops", "torch") if k in self.manifest)
+        if made:
             lines.append(f"  made by {made}")
         if self.digest:
             lines.append(f"  digest  {self.digest} (checked)")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ModelFileError
+from .model_file import printable
 
 if TYPE_CHECKING:
     import torch
@@ -167,7 +168,7 @@ def _misfit(fit: _Fit, where: str, reason: Exception) -> str:
     if fit.shapes:
         lines.append(f"  other shapes ({len(fit.shapes)}): {listed(fit.shapes, '; ')}")
     if len(lines) == 1:
-        lines.append(f"  {' '.join(str(reason).split())[:500]}")
+        lines.append(f"  {printable(' '.join(str(reason).split()))[:500]}")
     lines.append("  Give the --model that these weights were saved from, built with the same arguments.")
     return "\n".join(lines)
 
@@ -182,7 +183,7 @@ def _origin(chosen: _Fit, others: list[_Fit], found: list[Weights]) -> Iterator[
         if unused:
             yield f"other tensors in the checkpoint were not used: {listed(unused)}"
     if chosen.undone:
-        yield f"removed from the keys: {_removed(chosen)}"
+        yield f"removed from the keys: {printable(_removed(chosen))}"
     if chosen.weights.ignored and not chosen.weights.entry:
         yield f"entries without tensors were not used: {listed(list(chosen.weights.ignored))}"
 

@@ -119,10 +119,10 @@ def identify_stream(stream: BinaryIO, path: Path) -> ModelFile:
         return _identified(stream, path, size, head)
     except DamagedFileError as reason:
         raise ModelFileError(
-            f"{shown(path)}: the file is damaged: {reason}; get it again from its source"
+            f"{shown(path)}: the file is damaged: {printable(str(reason))}; get it again from its source"
         ) from None
     except (OSError, MemoryError) as reason:
-        raise ModelFileError(f"{shown(path)} cannot be read: {reason}") from None
+        raise ModelFileError(f"{shown(path)} cannot be read: {printable(str(reason))}") from None
 
 
 def shown(path: str | os.PathLike[str]) -> str:

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from deployops.errors import ModelFileError
+from deployops import inspect_model
+from deployops.errors import DeployOpsError, ModelFileError
 from deployops.export.model_files.load import load_model
 from deployops.export.model_files.model_file import Kind, identify
 from deployops.export.model_files.program_strings import Expressions, is_safe_guard, is_safe_size_expression
@@ -339,3 +340,45 @@ def test_the_expressions_of_one_program_are_bounded_together() -> None:
     assert verdicts[0]
     assert not verdicts[-1]
     assert seen.is_safe_size(long.format(0))
+
+
+# What is printed
+
+
+def test_names_in_a_checkpoint_move_no_cursor(tmp_path: Path) -> None:
+    hostile = "\x1b[31mEVIL\x07"
+    path, model = tmp_path / "model.pt", "torch.nn:Identity"
+    for state in (
+        {f"{hostile}.weight": torch.ones(4, 4)},
+        {hostile: {"weight": torch.ones(2)}},
+        {"weight": torch.ones(2), f"{hostile}_extra_state": {"a": 1}},
+    ):
+        torch.save(state, path)
+        assert all(line.isprintable() for line in inspect_model(path).summary().split("\n"))
+        for factory in (None, model):
+            with pytest.raises(DeployOpsError) as caught:
+                load_model(path, model=factory)
+            assert all(line.isprintable() for line in str(caught.value).split("\n"))
+
+
+def test_a_prefix_in_a_note_moves_no_cursor(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    torch.save({"\x1b[31m.weight": torch.ones(1), "\x1b[31m.bias": torch.ones(1)}, path)
+    source = tmp_path / "net.py"
+    source.write_text("import torch\ndef net(): return torch.nn.Linear(1, 1)\n")
+    state = {f"\x1b[31m.{name}": value for name, value in torch.nn.Linear(1, 1).state_dict().items()}
+    torch.save(state, path)
+    notes = load_model(path, model=f"{source}:net").notes
+    assert any("removed from the keys" in note for note in notes)
+    assert all(note.isprintable() for note in notes)
+
+
+def test_many_tensors_under_one_key_are_listed_at_once(tmp_path: Path) -> None:
+    tensor = b"ctorch._utils\n_rebuild_tensor_v2\n(tRq\x01"
+    pickled = (
+        b"\x80\x02}" + b"X\x01\x00\x00\x00a" + tensor + b"s" + b"(X\x01\x00\x00\x00ah\x01u" * 100_000 + b"."
+    )
+    started = time.monotonic()
+    found = inspect_model(written(tmp_path / "model.pt", {"data.pkl": pickled, "version": b"3"}))
+    assert found.weights
+    assert time.monotonic() - started < 20

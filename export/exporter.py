@@ -3,46 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from ..errors import ExportError, UsageError
 from ..ort_ops import arguments
 from ..symbolic import functions, registry, schema, translate
 from . import checks, findings, naming
-from .capture import capture
 from .census import take_census
 from .clock import Clock
-from .graph.program_copy import copy_program, drop_constant_outputs
+from .custom_nodes import CustomOps, choose_mode, expand, forget_stand_ins, undeclared_nodes
+from .graph.program_copy import drop_constant_outputs
 from .inexact import inexact_notes
-from .inputs.condition_lines import condition_line
-from .inputs.dim_guards import conditions_of, unmet_conditions
-from .inputs.narrowing import spatial_narrowing, sufficient_ranges
 from .inputs.signature import Signature
-from .inputs.working_sizes import size_advice
+from .manifest import write_manifest
 from .missing import refuse_missing, refuse_unmapped
 from .result import ExportedModel, Note, TensorSpec
 from .source import Source, open_source, read_signature, ready
 from .target import writable_target
+from .traced import functionalised, leaf_names, size_adviser, traced_program
 from .trials import try_out
 
 if TYPE_CHECKING:
     import onnx_ir as ir
-    from torch.export import ExportedProgram
 
-    from ..symbolic.operator import Operator
-    from .inputs.dim_guards import DimCondition
     from .inputs.input_spec import Symbol
 
 __all__ = ["CustomOps", "export_model"]
 
-CustomOps = Literal["function", "node", "standard"]
 Progress = Callable[[str], None]
 
 
@@ -172,19 +165,19 @@ def _export(
     original = source.callable()
     with clock("run"):
         args, kwargs = source.arrange(*signature.bind(signature.make(), original))
-        advise = _size_advice(source, signature, original)
+        advise = size_adviser(source, signature, original)
         census = take_census(original, args, kwargs, advise)
         refuse_missing(census.custom, opset)
         notes += findings.random_notes(census.random)
         notes += findings.random_operator_notes(census.promises.random)
     with clock("trace"):
-        leaves = _leaf_names(source, signature, original)
+        leaves = leaf_names(source, signature, original)
         notes += findings.mutation_notes(census.written_buffers, [leaves[k] for k in census.written_inputs])
-        program, signature, doubts = _program(source, signature, args, kwargs, leaves)
+        program, signature, doubts = traced_program(source, signature, args, kwargs, leaves)
     with clock("translate"):
         refuse_unmapped(program, opset)
         notes += inexact_notes(program)
-        program = _functionalised(program, opset)
+        program = functionalised(program, opset)
         notes += findings.constant_output_notes(program)
         names = naming.input_names(program, leaves)
         outputs = naming.output_names(program, output_names)
@@ -199,14 +192,14 @@ def _export(
     used = lowered.operators
     for op in used.values():
         schema.register(op)
-    mode = _mode(custom_ops, used, _undeclared(onnx_model, used), notes)
+    mode = choose_mode(custom_ops, used, undeclared_nodes(onnx_model, used), notes)
     with clock("optimise"):
-        _forget_unknown(onnx_model)
+        forget_stand_ins(onnx_model)
         naming.name_inputs(onnx_model, names)
         naming.name_outputs(onnx_model, outputs, taken=set(names.values()))
         naming.name_dims(onnx_model, program, signature, names)
         if mode == "standard":
-            _expand(onnx_model, used)
+            expand(onnx_model, used)
         stateful = frozenset(
             key for key, op in used.items() if op.stateful or op.overload in census.promises.random
         )
@@ -220,7 +213,7 @@ def _export(
             functions.attach(onnx_model, used)
         checks.check_structure(onnx_model)
         checks.check_dims(onnx_model, signature)
-        _describe(onnx_model, signature, used)
+        write_manifest(onnx_model, signature, used)
         with tempfile.TemporaryDirectory(prefix="deployops-") as folder:
             path = Path(folder) / out.name  # what the runtime says names the file
             weights = write_graph(onnx_model, path)
@@ -259,89 +252,12 @@ def _hush() -> None:
     warnings.filterwarnings("ignore", category=FutureWarning, message=".*LeafSpec")
 
 
-def _size_advice(source: Source, signature: Signature, original: Any) -> Callable[..., str | None]:
-    def runs(sizes: Mapping[str, int]) -> bool:
-        try:
-            checks.call_original(original, *source.arrange(*signature.bind(signature.make(sizes), original)))
-        except Exception:  # whatever the user's model raises
-            return False
-        return True
-
-    return lambda failed=None: size_advice(signature, runs, failed)
-
-
-def _program(
-    source: Source,
-    signature: Signature,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    leaves: Sequence[str],
-) -> tuple[ExportedProgram, Signature, dict[DimCondition, str | None]]:
-    """Trace the module, or take the program the file holds; with conditions on sizes that are to be tried, and their lines.
-
-    Spatial dims with no declared range are narrowed to what the traced model takes, with a warning. Raises ExportError
-    for other conditions that no trial can settle.
-    """
-    if source.program is not None:
-        return copy_program(source.program), signature, {}
-    program, log = capture(source, signature, args, kwargs)
-    source.notes += findings.function_notes(log)
-    unmet = unmet_conditions(program, signature, source.module)
-    ranges: dict[str, Symbol] = {}
-    if any(c.is_grave for c in unmet):
-        ranges = sufficient_ranges(signature, conditions_of(program, signature, source.module))
-        narrowed = spatial_narrowing(signature, ranges)
-        if narrowed is not None:
-            signature, ranges = narrowed, {}
-            source.notes.append(findings.narrowing_note(narrowed, unmet))
-            unmet = unmet_conditions(program, signature, source.module)
-    names = naming.input_names(program, leaves)
-    lines = {c: condition_line(program, signature, names, c.breaks_at) for c in unmet}
-    grave = {c: line for c, line in lines.items() if c.is_grave}
-    if grave:
-        raise ExportError(findings.conditions_text(grave, ranges))
-    return program, signature, {c: line for c, line in lines.items() if c.can_be_tried}
-
-
 def _named_tensors(names: Sequence[str], results: Any) -> dict[str, Any]:
     from torch.utils import _pytree as pytree
 
     return dict(
         zip(names, (t for t in pytree.tree_leaves(results) if hasattr(t, "is_complex")), strict=False)
     )
-
-
-def _leaf_names(source: Source, signature: Signature, original: Any) -> list[str]:
-    """The names of the arguments in the order in which the traced program takes them."""
-    from torch.utils import _pytree as pytree
-
-    names = {spec.name: spec.name for spec in signature.specs}
-    return [str(leaf) for leaf in pytree.tree_leaves(source.arrange(*signature.bind(names, original)))]
-
-
-def _functionalised(program: ExportedProgram, opset: int) -> ExportedProgram:
-    """Operators that write into an argument return it instead, where the program has one of ours."""
-    calls = list(translate.custom_calls(program))
-    if any(graph is not program.graph for graph, _, _, _ in calls):
-        # In a branch of torch.cond. torch's decomposition cannot retrace the placeholder of an ONNX node there, so it
-        # comes first, and the exporter's own has nothing left to do.
-        from .graph.onnx_functions import decompositions
-
-        functional = _decomposed(program, decompositions(opset))
-        vars(functional)["run_decompositions"] = lambda *_, **__: functional
-        return functional
-    if any(op.interface.mutates for _, _, op, _ in calls):
-        return _decomposed(program, {})
-    return program
-
-
-def _decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:
-    try:
-        decomposed: ExportedProgram = program.run_decompositions(table)
-        return decomposed
-    except Exception as e:
-        lines = str(e).strip().splitlines() or [""]
-        raise ExportError(f"torch cannot decompose the traced model: {type(e).__name__}: {lines[0]}") from e
 
 
 def _sufficient(model: ir.Model, opset: int, *, asked: int | None, notes: list[Note]) -> int:
@@ -360,83 +276,6 @@ def _sufficient(model: ir.Model, opset: int, *, asked: int | None, notes: list[N
         raise ExportError(f"{text}. Export with opset {found} (on the command line --opset {found})")
     notes.append(Note("info", f"exported with opset {found}: {text}"))
     return found
-
-
-def _undeclared(model: ir.Model, used: Mapping[Any, Operator]) -> list[str]:
-    """Custom nodes that no declaration stands behind: those that a `symbolic` method emits."""
-    found = {
-        f"{n.domain}::{n.op_type}"
-        for n in model.graph.all_nodes()
-        if n.domain not in ("", "ai.onnx")
-        and (n.domain, n.op_type) not in used
-        and n.op_identifier() not in model.functions
-    }
-    return sorted(found)
-
-
-def _mode(
-    asked: CustomOps | None, used: Mapping[Any, Operator], undeclared: Sequence[str], notes: list[Note]
-) -> CustomOps:
-    bare = [op.onnx_name for op in used.values() if op.body_function is None] + list(undeclared)
-    if asked in ("function", "standard") and bare:
-        adopt = (
-            " (first adopt the autograd.Function that emits it: deployops.adopt(CLASS, onnx='domain::Type'))"
-            if undeclared
-            else ""
-        )
-        raise ExportError(
-            f"--custom-ops {asked} needs a body of standard ONNX operators for {', '.join(bare)}: add one with "
-            f"@op.body{adopt}, or export with --custom-ops node"
-        )
-    if asked is None and bare:
-        notes.append(
-            Note(
-                "info",
-                f"exported without bodies, because {', '.join(bare)} has none: only a runtime with its kernel runs it",
-            )
-        )
-    return asked or ("node" if bare else "function")
-
-
-def _forget_unknown(model: ir.Model) -> None:
-    """Values inside an `autograd.Function`'s symbolic carry a stand-in type: let inference find the true one."""
-    for node in model.graph.all_nodes():
-        known = node.metadata_props.pop("deployops.symbolic", None)
-        for value, mark in zip(node.outputs, (known or "").split(","), strict=False):
-            if mark == "unknown":
-                value.type = value.shape = None
-
-
-def _expand(model: ir.Model, used: Mapping[tuple[str, str], Operator]) -> None:
-    """No custom node is left: bodies in their place."""
-    import onnx_ir.passes.common as common
-
-    functions.attach(model, used)
-    common.InlinePass()(model)
-    for domain, _ in used:
-        model.opset_imports.pop(domain, None)
-
-
-def _describe(model: ir.Model, signature: Signature, used: Mapping[Any, Operator]) -> None:
-    """The manifest in the file's metadata: what it needs, and what made it. No paths, no dates."""
-    import torch
-
-    from .. import __version__
-
-    model.producer_name, model.producer_version = "deployops", __version__
-    model.doc_string = None
-    model.metadata_props["deployops.manifest"] = json.dumps(
-        {
-            "deployops": __version__,
-            "torch": str(torch.__version__).split("+")[0],
-            "inputs": [str(spec) for spec in signature.specs],
-            "operators": {
-                op.onnx_name: {"version": op.version, "torch": str(op.overload._schema)}
-                for op in sorted(used.values(), key=lambda o: o.onnx_name)
-            },
-        },
-        sort_keys=True,
-    )
 
 
 def _tensor_spec(value: ir.Value) -> TensorSpec:

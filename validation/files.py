@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..export.onnx_file.integrity import read_model, verify_digest
+from ..export.onnx_file.integrity import read_manifest, read_model, verify_digest
 from ..export.source import open_source, read_signature
 from ..ort_ops import arguments
 from ..symbolic import registry
@@ -134,10 +133,6 @@ def _existing(onnx: StrPath) -> None:
 
 
 def _recorded_inputs(onnx: StrPath) -> list[str]:
-    """The input specs in the manifest of a file that `export_model` wrote."""
-    metadata = {p.key: p.value for p in read_model(onnx).metadata_props}
-    try:
-        specs = json.loads(metadata.get("deployops.manifest", "{}")).get("inputs", [])
-    except (ValueError, AttributeError):
-        raise UsageError(f"{onnx}: its manifest cannot be read: give the inputs with --input") from None
+    """The input specs that `export_model` wrote into the file. Raises ModelFileError for a damaged manifest."""
+    specs = read_manifest(read_model(onnx), onnx).get("inputs", [])
     return [s for s in specs if isinstance(s, str)] if isinstance(specs, list) else []

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["Operator", "operator"]
 
 
-
 class Operator:
     """A declared operator. Call it like the function it was made from.
 

@@ -124,7 +124,8 @@ def call_original(
     )
     with torch.no_grad(), buffers_kept(original), promises.watch() if promises else contextlib.nullcontext():
         result = original(*args, **kwargs)
-    return [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
+        # copied before buffers are put back, which an output may be
+        return [t.clone() for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
 
 
 def run_and_compare(

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import ModelFileError, UsageError
+from ..export.model_files.model_file import Kind, identify
 from ..export.onnx_file.integrity import read_manifest, read_model, verify_digest
 from ..export.source import open_source, read_signature
 from ..ort_ops import arguments
@@ -130,6 +131,9 @@ def validate(
 def _existing(onnx: StrPath) -> None:
     if not Path(onnx).is_file():
         raise UsageError(f"{onnx}: " + ("not a file" if Path(onnx).exists() else "no such file"))
+    found = identify(onnx)
+    if found.kind is not Kind.ONNX:
+        raise ModelFileError(f"{onnx} is {found.description}, not an ONNX model")
 
 
 def _recorded_inputs(onnx: StrPath) -> list[str]:

@@ -87,7 +87,8 @@ class Original:
         """Run the original. Raises OriginalFailed if the model raises."""
         try:
             with buffers_kept(self.model):
-                leaves = outputs_of(self.model(*cloned(sample.args), **cloned(dict(sample.kwargs))))
+                # copied before buffers are put back, which an output may be
+                leaves = cloned(outputs_of(self.model(*cloned(sample.args), **cloned(dict(sample.kwargs)))))
             arrays = arrays_of(leaves)
             again = self._arrays(sample.args, sample.kwargs)
         except Exception as error:
@@ -115,7 +116,7 @@ class Original:
 
     def _arrays(self, args: Any, kwargs: Any) -> list[Array]:
         with buffers_kept(self.model):
-            return arrays_of(self.model(*cloned(args), **cloned(dict(kwargs))))
+            return arrays_of(cloned(self.model(*cloned(args), **cloned(dict(kwargs)))))
 
     def _derived(self, sample: Sample, arrays: list[Array]) -> tuple[list[Array | None], list[Budget]]:
         import torch

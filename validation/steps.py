@@ -192,7 +192,8 @@ def _cell(sample: str, output: str, backend: str, got: Array, expected: Expected
 def _time(original: Original, backend: OnnxRuntime, sample: Sample, threads: int) -> Latency | None:
     """On the inputs that the backend was given last, those of `sample`."""
     try:
-        ours, theirs = interleaved(timed(original.call(sample)), backend.time)
+        with buffers_kept(original.model):
+            ours, theirs = interleaved(timed(original.call(sample)), backend.time)
     except Exception as error:
         original.notes[f"latency not measured: {described(error)}"] = None
         return None

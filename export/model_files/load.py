@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ...errors import ModelFileError, UsageError
-from .checkpoint import fill_module, find_weights, listed
+from .checkpoint import Weights, fill_module, find_weights, listed
 from .load_graph import load_program, load_torchscript, one_line
 from .model_callable import build_model
 from .model_file import NO_CHECKSUMS, Kind, ModelFile, identify_stream, open_model_file, shown
@@ -115,7 +115,8 @@ def _load_pickled(stream: BinaryIO, file: ModelFile, trust: bool, model: str | N
         return LoadedModel(file, module=content, notes=tuple(notes))
     if model is None and (modules := _modules_in(content)):
         return _choose_module(file, modules, notes)
-    found = find_weights(content)
+    # A module without weights has an empty state dict, which is all its file holds.
+    found = find_weights(content) or ([Weights("", {}, ())] if content == {} else [])
     if not found:
         keys = f" with keys {listed([str(key) for key in content])}" if isinstance(content, dict) else ""
         raise ModelFileError(f"{where} holds no tensors by name, but a {type(content).__name__}{keys}")

@@ -229,3 +229,22 @@ def test_validate_compares_it_call_by_call(
     assert done.code == 0, done.err
     done = command("validate", *options, "--onnx", tmp_path / "net.onnx", "--no-latency", "--sizes", 2)
     assert done.code == 0, done.out + done.err
+
+
+def test_a_buffer_that_is_written_and_returned_has_its_new_value(deploy: Any) -> None:
+    class Running(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("total", torch.full((3,), 4.0))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.total += x.sum(0)
+            return self.total
+
+    net = Running()
+    exported = deploy(net, ["x:float32[n,3]"])
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_array_equal(exported.run(x)[0], np.full(3, 6.0, np.float32))
+    assert net.total.tolist() == [4.0, 4.0, 4.0]
+    report = deployops.validate(net, exported.path, ["x:float32[n,3]"], latency=False)
+    assert {c.verdict for c in report.cells} == {"passed"}

@@ -757,3 +757,11 @@ def test_the_legacy_format_cut_inside_the_weights_is_refused(net: Any, tmp_path:
     os.truncate(path, path.stat().st_size - 5)
     with pytest.raises(ModelFileError):
         load_model(path, model=MODEL)
+
+
+def test_a_module_without_weights_has_a_file_too(tmp_path: Path) -> None:
+    path = tmp_path / "empty.pt"
+    torch.save(torch.nn.ReLU().state_dict(), path)
+    assert isinstance(load_model(path, model="torch.nn:ReLU").module, torch.nn.ReLU)
+    with pytest.raises(UsageError, match="--model"):
+        load_model(path)

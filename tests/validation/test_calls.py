@@ -359,3 +359,24 @@ def test_buffers_that_the_model_writes_are_put_back(tmp_path: Path) -> None:
     assert net.count == 0
     assert run(net, tmp_path / "counts.onnx", (X,)).exit_code == 0
     assert net.count == 0
+
+
+def test_a_model_that_counts_its_calls_is_compared_from_the_same_start(tmp_path: Path) -> None:
+    from deployops import export_model
+
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.full((), 4.0))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count += 1
+            return x + self.count
+
+    net = Counts()
+    export_model(net, ["x:float32[n,3]"], out=tmp_path / "counts.onnx")
+    report = run(net, tmp_path / "counts.onnx", ["x:float32[n,3]"])
+    assert report.verdict == "passed"
+    assert {c.verdict for c in report.cells} == {"passed"}
+    net.count += 1  # the file starts from 4, the model now from 5
+    assert run(net, tmp_path / "counts.onnx", ["x:float32[n,3]"]).verdict == "failed"

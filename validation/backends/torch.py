@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from ...export.buffers import buffers_kept
 from ...ort_ops.arrays import to_array
 
 if TYPE_CHECKING:
@@ -109,9 +110,16 @@ class Widened:
 
     def run(self, args: Any, kwargs: Any) -> Any:
         """The result of the call, every floating input cast; None if no way works: see `why_not`."""
+        import torch
         from torch.utils import _pytree
 
         args, kwargs = _pytree.tree_map(lambda v: cast(v, self.dtype), (args, kwargs))
+        with buffers_kept(self._model):
+            result = self._run(args, kwargs)
+            # copied before buffers are put back, which an output may be
+            return _pytree.tree_map(lambda v: v.clone() if isinstance(v, torch.Tensor) else v, result)
+
+    def _run(self, args: Any, kwargs: Any) -> Any:
         if self._model is not None and not self._converting:
             try:
                 return self._model(*args, **kwargs)

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 __all__ = ["Inspection", "inspect_model"]
 
 
+_NEXT = {
+    Kind.EXPORTED_PROGRAM.value: "deployops export {}",
+    Kind.TORCHSCRIPT.value: "deployops export {} --input 'NAME:DTYPE[DIM,...]'",
+    Kind.CHECKPOINT.value: "deployops export {} --model PKG.MOD:CALLABLE --input 'NAME:DTYPE[DIM,...]'",
+    Kind.MODULE.value: "deployops export {} --trust --input 'NAME:DTYPE[DIM,...]', if you trust where it comes from",
+    Kind.ONNX.value: "deployops validate MODEL --onnx {}",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Inspection:
     """A file told by its content; the rest as far as its kind has it.
@@ -85,6 +94,8 @@ class Inspection:
             lines.append(f"  made by {made}")
         if self.digest:
             lines.append(f"  digest  {self.digest} (checked)")
+        if self.kind in _NEXT:
+            lines.append(f"  next    {_NEXT[self.kind].format(self.path)}")
         return "\n".join(map(printable, lines))
 
 

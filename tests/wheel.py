@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,9 @@ def run(*command: str | Path, cwd: Path) -> str:
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        shutil.rmtree(ROOT / "build", ignore_errors=True)  # setuptools would pack what lies there
         run(sys.executable, "-m", "build", "--wheel", "--outdir", folder, ROOT, cwd=folder)
+        shutil.rmtree(ROOT / "build", ignore_errors=True)
         (wheel,) = folder.glob("*.whl")
         names = zipfile.ZipFile(wheel).namelist()
         strays = [

@@ -26,8 +26,9 @@ __all__ = [
     "overload",
 ]
 
-# Torch's ONNX functions of these are wrong where the decomposition is right: log(sigmoid(x)) is -inf below -104.
-_WRONG = frozenset({"aten::log_sigmoid", "aten::log_sigmoid_forward"})
+# Torch's ONNX functions of these are wrong where the decomposition is right: log(sigmoid(x)) is -inf below -104, and
+# x < 0 does not see the sign of -0.
+_WRONG = frozenset({"aten::log_sigmoid", "aten::log_sigmoid_forward", "aten::signbit"})
 
 # Dropped by the exporter after decomposition, whatever comes of them.
 ASSERTIONS = frozenset(
@@ -102,7 +103,29 @@ def decompositions(opset: int) -> dict[Any, Any]:
 
     implemented = set(_decomp.get_onnx_implemented_overloads(_registry(opset)))
     table = _decomp.create_onnx_friendly_decomposition_table(implemented)
-    return {op: function for op, function in table.items() if not _writes(op)}
+    return {op: function for op, function in table.items() if not _writes(op)} | _by_sign()
+
+
+def _by_sign() -> dict[Any, Any]:
+    """Operators that torch decomposes into a look at the sign bit, which ONNX cannot see: 1/x tells -0 from 0.
+
+    The sign of a NaN is lost: it counts as positive.
+    """
+    import torch
+
+    def signbit(x: torch.Tensor) -> torch.Tensor:
+        negative = x < 0
+        return negative | ((x == 0) & (1 / x < 0)) if x.is_floating_point() else negative
+
+    def copysign(size: torch.Tensor, sign: torch.Tensor) -> torch.Tensor:
+        dtype = torch.result_type(size, sign)
+        dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
+        one = torch.ones((), dtype=dtype, device=size.device)
+        return size.abs().to(dtype) * torch.where(
+            signbit(sign), -one, one
+        )  # ONNX Runtime's Where loses the sign of 0
+
+    return {torch.ops.aten.signbit.default: signbit, torch.ops.aten.copysign.Tensor: copysign}
 
 
 def _writes(op: Any) -> bool:

@@ -62,15 +62,14 @@ def test_a_models_own_formula_is_exported_as_it_is(deploy: Any, form: str) -> No
     np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
-def test_the_copysign_form_exports_or_is_refused_with_its_line(deploy: Any) -> None:
-    """torch's exporter has no signbit: never a file that is silently something else."""
-    from deployops.errors import ExportError
+def test_the_copysign_form_exports_and_keeps_the_sign_of_zero(deploy: Any) -> None:
+    class Net(torch.nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return torch.copysign(x.abs().pow(1 / 3), x), torch.signbit(x)
 
-    class CopySign(torch.nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.copysign(x.abs().pow(1 / 3), x)
-
-    with pytest.raises(ExportError) as caught:
-        deploy(CopySign(), ["x:float32[n]"])
-    assert "signbit" in str(caught.value) or "copysign" in str(caught.value)
-    assert "test_case_40_cube_root.py:" in str(caught.value)
+    exported = deploy(Net(), ["x:float32[n]"])
+    x = np.array([-27.0, -8.0, -0.0, 0.0, 1e-30, 27.0, np.inf, -np.inf], np.float32)
+    root, negative = exported.run(x)
+    np.testing.assert_allclose(root, np.cbrt(x), rtol=2e-6)
+    np.testing.assert_array_equal(np.signbit(root), np.signbit(x))
+    np.testing.assert_array_equal(negative, np.signbit(x))

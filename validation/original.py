@@ -114,6 +114,10 @@ class Original:
             for v, a, w, b, c in zip(leaves, arrays, wide, budgets, again, strict=True)
         ]
 
+    def arrays(self, sample: Sample) -> list[Array]:
+        """The outputs of one run, in the deployed dtype."""
+        return self._arrays(sample.args, sample.kwargs)
+
     def _arrays(self, args: Any, kwargs: Any) -> list[Array]:
         with buffers_kept(self.model):
             return arrays_of(cloned(self.model(*cloned(args), **cloned(dict(kwargs)))))

@@ -83,7 +83,8 @@ def random_tensor(spec: InputSpec, shape: tuple[int, ...], seed: int) -> torch.T
     """A CPU tensor of `shape`; the same for the same name, shape and seed, whatever other inputs there are.
 
     Floats are standard normal, or uniform in `value_range`; integers uniform in it (0 or 1 without one: the
-    only values that every vocabulary has); bools are fair coins; complex numbers standard normal.
+    only values that every vocabulary has); bools are fair coins; complex numbers standard normal. The ends of a
+    declared range are among the values.
     """
     import torch
 
@@ -98,14 +99,23 @@ def random_tensor(spec: InputSpec, shape: tuple[int, ...], seed: int) -> torch.T
         drawn = torch.randint(
             low, min(high + 1, limits[1] + (spec.dtype != "int64")), shape, generator=generator
         )
-        return drawn.to(dtype) if high > low else torch.full(shape, low, dtype=dtype)
+        made = drawn.to(dtype) if high > low else torch.full(shape, low, dtype=dtype)
+        return made if spec.value_range is None else _with_ends(made, low, high)
     if spec.value_range is None:
         wide = dtype if spec.dtype in ("float64", "complex64", "complex128") else torch.float32
         return torch.randn(shape, generator=generator, dtype=wide).to(dtype)
     first, last = spec.value_range
     uniform = torch.rand(shape, generator=generator, dtype=torch.float64)
     # Not first + u * (last - first): the difference of two large numbers overflows.
-    return (first * (1 - uniform) + last * uniform).clamp(first, last).to(dtype)
+    return _with_ends((first * (1 - uniform) + last * uniform).clamp(first, last).to(dtype), first, last)
+
+
+def _with_ends(values: torch.Tensor, low: float, high: float) -> torch.Tensor:
+    """The ends of a declared range are among the values: faults sit there (a type's limit, the last index)."""
+    flat = values.view(-1)
+    if len(flat) > 1:
+        flat[0], flat[-1] = high, low
+    return values
 
 
 def expect_affordable(specs: Iterable[InputSpec], sizes: Mapping[str, int]) -> None:

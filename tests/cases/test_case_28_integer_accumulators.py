@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+import deployops
+
 LIMIT = {
     "int32": np.array([2**30, 2**30, 2**30, 5], np.int32),
     "uint8": np.array([200, 100, 50, 7], np.uint8),
@@ -146,3 +148,15 @@ def test_every_integer_type_at_the_boundary(deploy: Any, dtype: str) -> None:
     assert total.dtype == np.int64
     assert total == x.astype(np.int64).sum()
     assert count == np.count_nonzero(x)
+
+
+def test_a_declared_range_has_its_ends_tried(deploy: Any) -> None:
+    """ONNX Runtime's ReduceProd of int64 stops at the limit where torch wraps: found once such values are declared."""
+
+    class Product(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.prod(0)
+
+    exported = deploy(Product(), ["x:int64[n]=-3..3"])
+    report = deployops.validate(Product(), exported.path, ["x:int64[n]=1..2147483647"], latency=False)
+    assert report.verdict == "failed"

@@ -12,6 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
+import deployops
+
 X = np.linspace(-6, 6, 241, dtype=np.float32)
 
 
@@ -88,3 +90,25 @@ def test_a_lost_attribute_fails_validation(command: Any, tmp_path: Path) -> None
     )
     assert tolerated.code == 0
     assert "user tolerance" in tolerated.out  # allowed, and shown as such
+
+
+@pytest.mark.parametrize("form", ["none", "tanh"])
+def test_the_report_says_which_form_the_file_follows(deploy: Any, form: str) -> None:
+    exported = deploy(Gelu(form), ["x:float32[n]"])
+    other = deployops.validate(
+        Gelu("tanh" if form == "none" else "none"), exported.path, (torch.from_numpy(X),), latency=False
+    )
+    assert other.verdict == "failed"
+    assert "the file follows that form" in other.text()
+
+
+def test_another_fault_is_not_explained_by_gelu(deploy: Any) -> None:
+    exported = deploy(Gelu("none"), ["x:float32[n]"])
+
+    class Moved(Gelu):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) + 1e-3
+
+    report = deployops.validate(Moved("none"), exported.path, (torch.from_numpy(X),), latency=False)
+    assert report.verdict == "failed"
+    assert "follows" not in report.text()

@@ -144,7 +144,8 @@ def test_other_files_are_named(tmp_path: Path, content: bytes, kind: Kind, words
 
 
 def test_onnx_is_known_and_its_end_checked(tmp_path: Path) -> None:
-    onnx = pytest.importorskip("onnx")
+    import onnx
+
     value = onnx.helper.make_tensor_value_info("x", 1, [2])
     graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [value], [value])
     content = onnx.helper.make_model(graph).SerializeToString()

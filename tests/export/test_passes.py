@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from deployops.export.graph.passes import SOURCE_KEY, optimize, strip_metadata
-
-onnxruntime = pytest.importorskip("onnxruntime")
 
 
 def parsed(text: str) -> ir.Model:

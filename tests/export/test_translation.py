@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -23,7 +24,6 @@ from deployops.export.graph.decomposition import without_retrace
 from deployops.export.graph.translation import DEFAULT_OPSET, OPSETS, translate, unmapped, user_frame
 from deployops.export.graph.type_promotion import promotes_nothing
 
-onnxruntime = pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 

@@ -52,7 +52,7 @@ def capture(
         recording() as log,
         _specialisations(fixed),
         buffers_kept(original),
-        quiet(*_CHATTY),
+        quiet(*_CHATTY, level=logging.CRITICAL),
         quiet(FAKE_LOGGER, level=logging.CRITICAL),
         _stderr_held_back(),
         warnings.catch_warnings(),

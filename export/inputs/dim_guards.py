@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -149,6 +150,12 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
 _FUNCTIONS: dict[str, Callable[..., Any]] = {"max": max, "min": min, "Max": max, "Min": min, "abs": abs}
 
 
+# As torch spells a size that was scaled: `math.trunc(0.6*torch.sym_float(h))`.
+_ROUNDING: dict[str, Callable[[Any], Any]] = {
+    **{"trunc": math.trunc, "floor": math.floor, "ceil": math.ceil, "sym_float": float},
+}
+
+
 class _UnknownTermError(Exception):
     pass
 
@@ -170,6 +177,10 @@ def _value(node: ast.AST, sizes: Mapping[str, int]) -> Any:
             return (all if isinstance(op, ast.And) else any)(_value(item, sizes) for item in values)
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
             return _FUNCTIONS[name](*(_value(item, sizes) for item in args))
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id="math" | "torch"), attr=name), args=[item], keywords=[]
+        ) if name in _ROUNDING:
+            return _ROUNDING[name](_value(item, sizes))
         case ast.Compare(left=left, ops=ops, comparators=others) if all(type(op) in _OPERATORS for op in ops):
             terms = [_value(term, sizes) for term in (left, *others)]
             return all(_OPERATORS[type(op)](a, b) for op, a, b in zip(ops, terms, terms[1:], strict=False))

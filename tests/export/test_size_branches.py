@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from deployops.errors import ExportError
+from deployops.export.inputs.dim_guards import evaluated
+from deployops.export.inputs.input_spec import Symbol
 
 
 class Branch(torch.nn.Module):
@@ -42,3 +44,11 @@ def test_a_branch_on_a_size_in_the_range_is_found(
 
 def test_a_range_that_leaves_the_branch_out_is_enough(deploy: Any) -> None:
     deploy(Branch(lambda x: x.shape[1] > 2048), ["x:float32[b,seq=1..2048]"])
+
+
+def test_a_scaled_size_is_weighed() -> None:
+    text = "math.trunc(0.6*torch.sym_float(h)) >= 2"
+    assert evaluated(text, {"h": Symbol("h", low=4)}) is None
+    broken = evaluated(text, {"h": Symbol("h", low=1)})
+    assert broken is not None
+    assert broken.breaks_at == {"h": 2}

@@ -97,9 +97,8 @@ def take_census(
                 + (f"\n  at {where}" if where else "")
                 + f"\n  {_unknown_operator(e) or advise() or _CHECK_INPUT}"
             ) from e
-    if (
-        branches
-    ):  # dynamo compiled them for this run, under our watch, and a trace would meet that in its cache
+    if branches:
+        # dynamo compiled them for this run, under our watch, and a trace would meet that in its cache
         torch._dynamo.reset()
     census.written_inputs = [
         k for k, v in enumerate(leaves) if isinstance(v, torch.Tensor) and v._version != versions[k]

@@ -15,9 +15,11 @@ __version__ = "0.1.0"
 _FACADE = {
     "DeployOpsError": ".errors",
     "adopt": ".symbolic.adopt",
+    "compile_library": ".ort_ops.library",
     "export_model": ".export.exporter",
     "inspect_model": ".export.inspect",
     "operator": ".symbolic.operator",
+    "ort_library": ".ort_ops.library",
     "session": ".ort_ops.session",
     "validate": ".validation.files",
 }
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
     from .errors import DeployOpsError as DeployOpsError
     from .export import export_model as export_model
     from .export import inspect_model as inspect_model
-    from .ort_ops import session as session
+    from .ort_ops.library import compile_library as compile_library
+    from .ort_ops.library import ort_library as ort_library
+    from .ort_ops.session import session as session
     from .symbolic import adopt as adopt
     from .symbolic import operator as operator
     from .validation import validate as validate

@@ -189,13 +189,87 @@ def validate(
 
 @cli.command()
 @click.argument("file", type=click.Path())
+@click.option(
+    "--runtime",
+    metavar="onnxruntime==X.Y.Z",
+    help="What to hold an ONNX model against. Default: the installed one.",
+)
+@click.option(
+    "--ort-library",
+    "libraries",
+    multiple=True,
+    type=click.Path(),
+    metavar="LIB.so",
+    help="A library that `deployops compile` built. Repeatable; its manifest is read, it is not loaded.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def inspect(file: str, as_json: bool) -> None:
-    """Say what FILE is, and what is in it. Runs nothing of it and needs no torch."""
+def inspect(file: str, runtime: str | None, libraries: tuple[str, ...], as_json: bool) -> None:
+    """Say what FILE is, and what is in it. Runs nothing of it and needs no torch.
+
+    Of an ONNX model: what would fail in ONNX Runtime on the CPU, and where custom nodes cost speed. Exit code 1 where
+    something would fail.
+    """
     from .export import inspect_model
 
-    found = inspect_model(file)
+    found = inspect_model(file, runtime=runtime, libraries=libraries)
     _print_json(found.to_dict()) if as_json else click.echo(found.summary())
+    sys.exit(found.exit_code)
+
+
+@cli.command("compile")
+@click.option(
+    "--target",
+    type=click.Choice(["ort-cpu"]),
+    default="ort-cpu",
+    show_default=True,
+    help="What to build for.",
+)
+@click.option(
+    "--ops",
+    "packs",
+    multiple=True,
+    metavar="MODULE|FILE",
+    help="Python that declares operators. Repeatable; it is run. Without it: the shipped operators.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    metavar="DIR",
+    help="Where the library goes. Default: lib; for the shipped operators the place where sessions look.",
+)
+@click.option("--cxx", metavar="COMPILER", help="The C++ compiler. Default: $CXX, g++, clang++.")
+@click.option("--cxxflag", "flags", multiple=True, metavar="FLAG", help="One more flag for it. Repeatable.")
+@click.option("--jobs", type=click.IntRange(1), help="Compilers at once. Default: one per core.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def compile_command(
+    target: str,
+    packs: tuple[str, ...],
+    output: str | None,
+    cxx: str | None,
+    flags: tuple[str, ...],
+    jobs: int | None,
+    as_json: bool,
+) -> None:
+    """Compile the kernels of operators into a library for ONNX Runtime.
+
+    Writes libdeployops_ort_cpu.so and a manifest beside it. The kernel of `acme::swish` is kernels/swish.h (or
+    swish.h) beside the file that declares it. What did not change is not compiled again.
+    """
+    from .ort_ops.library import compile_library
+
+    _search_here()
+    with _Progress(quiet=as_json) as progress:
+        library = compile_library(
+            target,
+            list(packs) or None,
+            out=output,
+            cxx=cxx,
+            flags=flags,
+            jobs=jobs,
+            progress=lambda done, of, name: progress(f"{done} of {of}: {name}"),
+        )
+    _print_json(library.to_dict()) if as_json else click.echo(library.summary())
 
 
 @cli.group()
@@ -235,19 +309,61 @@ def ops_list(packs: tuple[str, ...], as_json: bool) -> None:
     metavar="MODULE|FILE",
     help="Python that declares operators. Repeatable; it is run.",
 )
+@click.option("--library", type=click.Path(), metavar="LIB.so", help="Check the kernels in this library too.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def ops_check(names: tuple[str, ...], packs: tuple[str, ...], as_json: bool) -> None:
+def ops_check(names: tuple[str, ...], packs: tuple[str, ...], library: str | None, as_json: bool) -> None:
     """Check declarations: opcheck, gradients, fake kernel, body and lock, on every sample and dtype.
 
     NAMES limits it to some operators; without it, those of --ops, or the shipped ones where none are given.
     """
     from .symbolic.checking import operator_check
 
-    results = [r for op in _chosen(names, packs) for r in operator_check.check_operator(op)]
+    chosen = _chosen(names, packs)
+    results = [r for op in chosen for r in operator_check.check_operator(op)]
+    if library is not None:
+        from .ort_ops.kernel_check import check_kernels
+
+        results += check_kernels(library, chosen)
     _print_json([dataclasses.asdict(r) for r in results]) if as_json else click.echo(
         operator_check.render(results)
     )
     sys.exit(operator_check.exit_code(results))
+
+
+@ops.command("new")
+@click.argument("name")
+@click.option(
+    "--signature",
+    metavar="PYTHON",
+    help="Of the function: '(x: Tensor, bias: Tensor | None = None, alpha: float = 1.0) -> Tensor'.",
+)
+@click.option(
+    "--into", type=click.Path(), default=".", show_default=True, metavar="DIR", help="Where the files go."
+)
+@click.option(
+    "--ops",
+    "packs",
+    multiple=True,
+    metavar="MODULE|FILE",
+    help="Python that declares NAME already: only its kernel and test are written. Repeatable; it is run.",
+)
+def ops_new(name: str, signature: str | None, into: str, packs: tuple[str, ...]) -> None:
+    """Start the operator NAME (acme::hard_swish): a declaration, a kernel, and a test that runs.
+
+    The three agree and compile as they are written: the operator copies its first tensor. Change them together.
+    """
+    from pathlib import Path
+
+    from .native.new_operator import DEFAULT_SIGNATURE, new_kernel, new_operator
+
+    if packs:
+        if signature is not None:
+            raise UsageError("--signature is for a new operator; --ops declares one already")
+        files = [f for op in _chosen((name,), packs) for f in new_kernel(op)]
+    else:
+        files = new_operator(name, Path(into), signature or DEFAULT_SIGNATURE)
+    for file in files:
+        click.echo(str(file))
 
 
 @ops.command("lock")
@@ -303,8 +419,7 @@ def _chosen(names: tuple[str, ...], packs: tuple[str, ...]) -> list[Any]:
 
 def _prepare(packs: tuple[str, ...], libraries: tuple[str, ...]) -> None:
     """Run what the user named: libraries first, which packs may adopt from."""
-    if os.getcwd() not in sys.path:  # as `python -m` has it, but last: nothing there shadows a library
-        sys.path.append(os.getcwd())
+    _search_here()
     if libraries:
         from .symbolic.libraries import load_library
 
@@ -314,6 +429,12 @@ def _prepare(packs: tuple[str, ...], libraries: tuple[str, ...]) -> None:
         from .symbolic.registry import load
 
         load(packs)
+
+
+def _search_here() -> None:
+    """Modules of the current folder are found, as `python -m` has it, but last: nothing there shadows a library."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
 
 
 def _samples(path: str | None) -> dict[str, Any] | None:

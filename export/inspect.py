@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ModelFileError
-from ..ort_ops.arguments import expect_path
+from ..errors import ModelFileError, UsageError
+from ..ort_ops.arguments import expect, expect_path, expect_sequence, listed_texts
 from ..symbolic import dtypes
 from .model_files.contents import read_contents
 from .model_files.model_file import Kind, identify, printable, shown
@@ -18,6 +18,8 @@ from .result import TensorSpec
 
 if TYPE_CHECKING:
     import onnx
+
+    from ..ort_ops.inspection.check import Checked
 
 __all__ = ["Inspection", "inspect_model"]
 
@@ -36,6 +38,7 @@ class Inspection:
     """A file told by its content; the rest as far as its kind has it.
 
     `custom_operators`: torch operators that are not torch's own, with the number of calls. `weights`: dtype by name.
+    `checked`: of an ONNX model what ONNX Runtime makes of it.
     """
 
     path: Path
@@ -52,6 +55,12 @@ class Inspection:
     digest: str = ""
     custom_operators: Mapping[str, int] = field(default_factory=dict)
     weights: Mapping[str, str] = field(default_factory=dict)
+    checked: Checked | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """1 where ONNX Runtime would refuse the model."""
+        return int(self.checked is not None and self.checked.verdict == "would fail")
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`; plain data."""
@@ -70,6 +79,7 @@ class Inspection:
             "digest": self.digest,
             "custom_operators": dict(self.custom_operators),
             "weights": dict(self.weights),
+            "onnxruntime": None if self.checked is None else self.checked.to_dict(),
         }
 
     def summary(self) -> str:
@@ -80,11 +90,6 @@ class Inspection:
         lines += [f"  input   {t}" for t in self.inputs] + [f"  output  {t}" for t in self.outputs]
         if self.opsets:
             lines.append("  opsets  " + ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in self.opsets.items()))
-        for name, count in self.custom_nodes.items():
-            lines.append(
-                f"  custom  {count} × {name}"
-                + (" (with a body)" if name in self.bodies else " (no body: needs a kernel)")
-            )
         lines += [f"  custom  {n} × {name}" for name, n in self.custom_operators.items()]
         if self.weights:
             dtypes_text = ", ".join(f"{n} {d}" for d, n in Counter(self.weights.values()).items())
@@ -94,18 +99,43 @@ class Inspection:
             lines.append(f"  made by {made}")
         if self.digest:
             lines.append(f"  digest  {self.digest} (checked)")
+        if self.checked is not None:
+            from ..ort_ops.inspection.report import report_lines
+
+            lines += report_lines(self.checked)
         if self.kind in _NEXT:
             lines.append(f"  next    {_NEXT[self.kind].format(self.path)}")
         return "\n".join(map(printable, lines))
 
 
-def inspect_model(path: str | os.PathLike[str]) -> Inspection:
-    """Identify a file and list what can be read of it; of an ONNX model verify the digest.
+def inspect_model(
+    path: str | os.PathLike[str],
+    *,
+    runtime: str | None = None,
+    libraries: Sequence[str | os.PathLike[str]] = (),
+) -> Inspection:
+    """Identify a file and list what can be read of it; of an ONNX model verify the digest, and find what would fail or hurt.
 
-    Raises ModelFileError for files that are damaged, empty, or of no kind known here.
+    Nothing of the model or the libraries is run.
+
+    Args:
+        path: any model file.
+        runtime: "onnxruntime==X.Y.Z", what to hold an ONNX model against; None: the installed one, or the newest known.
+        libraries: custom-operator libraries with their manifests beside them, as `deployops compile` writes both.
+
+    Raises:
+        ModelFileError: a file that is damaged, empty, or of no kind known here.
+        UsageError: a wrong `runtime`; a library without a manifest that belongs to it.
     """
     expect_path("path", path)
+    expect("runtime", runtime, str, 'a text such as "onnxruntime==1.23.2"')
+    libraries = listed_texts(libraries)
+    expect_sequence("libraries", libraries, (str, os.PathLike), "a list of paths")
     file = identify(path)
+    if file.kind is not Kind.ONNX and (runtime is not None or libraries):
+        raise UsageError(
+            f"a runtime and libraries are for ONNX models; {shown(file.path)} is {file.description}"
+        )
     if file.kind is not Kind.ONNX:
         if file.kind in (Kind.EMPTY, Kind.UNKNOWN):
             raise ModelFileError(f"{shown(file.path)} is {file.description}")
@@ -121,8 +151,13 @@ def inspect_model(path: str | os.PathLike[str]) -> Inspection:
             custom_operators=inside.operators,
             weights=inside.weights,
         )
+    from ..ort_ops.inspection.check import check_model
+    from ..ort_ops.inspection.runtime_limits import limits_for
+    from ..ort_ops.library_manifest import read_manifest as read_library
     from .onnx_file.integrity import DIGEST_KEY, read_manifest, read_model, verify_digest
 
+    limits = limits_for(runtime)
+    manifests = [read_library(library) for library in dict.fromkeys(os.fspath(p) for p in libraries)]
     verify_digest(path)
     model = read_model(path)
     metadata = {p.key: p.value for p in model.metadata_props}
@@ -140,6 +175,7 @@ def inspect_model(path: str | os.PathLike[str]) -> Inspection:
         bodies=tuple(sorted({f"{f.domain}::{f.name}" for f in model.functions})),
         manifest=read_manifest(model, path),
         digest=metadata.get(DIGEST_KEY, ""),
+        checked=check_model(model, limits, manifests),
     )
 
 

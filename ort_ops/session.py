@@ -1,4 +1,4 @@
-"""Open an ONNX model in ONNX Runtime on the CPU, or say why it cannot be opened."""
+"""Open an ONNX model in ONNX Runtime, with the libraries it needs, or say why it cannot be opened."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NotCheckedError, UsageError
+from ..errors import ModelFileError, NotCheckedError, UsageError
 from .arguments import expect, expect_path, expect_sequence, listed_texts
-from .diagnosis import explain
+from .coverage import check_coverage, needs_shipped_library
+from .diagnosis import explain, parsed
+from .library import NAME, shipped_folder
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["session"]
 
 StrPath = str | os.PathLike[str]
+_CPU = "CPUExecutionProvider"
 
 
 def session(
@@ -24,9 +27,10 @@ def session(
     *,
     threads: int | None = None,
     optimize: bool = True,
-    libraries: Sequence[StrPath] = (),
+    libraries: Sequence[StrPath] | None = None,
+    providers: Sequence[str] | None = None,
 ) -> onnxruntime.InferenceSession:
-    """Open a session on the CPU provider.
+    """Open a session, on the CPU provider where no other is asked for.
 
     Opened by path, so that external data is found next to the file. Worker threads do not spin between runs:
     spinning pools starve whatever runs next to them.
@@ -35,19 +39,23 @@ def session(
         model_path: the .onnx file.
         threads: threads inside an operator; None leaves the runtime's choice, all cores.
         optimize: False runs the graph as written, without the optimiser, which can hide faults of the file.
-        libraries: custom-operator libraries; each is registered once, however often it is named.
+        libraries: custom-operator libraries; each is registered once, however often it is named. None: that of
+            the shipped operators where the model has some and `deployops compile` has built it; (): none, the
+            bodies in the file are run.
+        providers: names of execution providers, the preferred one first: `["CUDAExecutionProvider"]`.
 
     Raises:
-        UsageError: a path that does not exist; a library that does not load.
+        UsageError: a path that does not exist; a library that does not load; an unknown provider.
         ModelFileError: not an ONNX file, or not a valid model.
-        NotCheckedError: a sound model that this runtime cannot run (not installed, no kernel, too old), or
-            whose custom operators nothing here implements.
+        NotCheckedError: a sound model that this runtime cannot run (not installed, no kernel, too old), whose
+            custom operators nothing here implements, or for which a provider asked for is not at work.
     """
     expect_path("model_path", model_path)
     expect("threads", threads, int, "a number")
     expect("optimize", optimize, bool, "True or False")
-    libraries = listed_texts(libraries)
+    libraries, providers = listed_texts(libraries), listed_texts(providers)
     expect_sequence("libraries", libraries, (str, os.PathLike), "a list of paths")
+    expect_sequence("providers", providers, str, "a list of names")
     path = Path(model_path)
     if not path.is_file():
         raise UsageError(f"{path}: no such file" if not path.exists() else f"{path}: not a file")
@@ -62,11 +70,56 @@ def session(
         options.intra_op_num_threads = threads
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
-    registered = register(options, libraries)
+    registered = register(options, _chosen(path, libraries))
+    wanted = _providers(ort, providers)
     try:
-        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        opened = ort.InferenceSession(str(path), options, providers=wanted)
     except Exception as error:  # the runtime's exception types share no base of its own
         raise explain(path, error, registered) from error
+    _expect_at_work(opened, wanted)
+    return opened
+
+
+def _chosen(path: Path, libraries: Sequence[StrPath] | None) -> Sequence[StrPath]:
+    """The libraries to register, checked against the model where they say what is in them."""
+    try:
+        model = parsed(path)
+    except ModelFileError:
+        return libraries or ()  # the runtime refuses it, and `explain` says what it is
+    if libraries is None:
+        built = shipped_folder() / NAME
+        libraries = [built] if built.is_file() and needs_shipped_library(model) else []
+    paths = [Path(library).resolve() for library in libraries]
+    check_coverage(path.name, model, [p for p in paths if p.is_file()])
+    return paths
+
+
+def _providers(ort: Any, names: Sequence[str] | None) -> list[str]:
+    wanted = list(dict.fromkeys(names or [_CPU]))
+    there = ort.get_available_providers()
+    missing = [name for name in wanted if name not in there]
+    if missing:
+        unknown = [name for name in missing if name not in ort.get_all_providers()]
+        if unknown:
+            raise UsageError(
+                f"ONNX Runtime knows no provider {', '.join(unknown)}; it has {', '.join(there)}"
+            )
+        raise NotCheckedError(
+            f"this build of ONNX Runtime has no {', '.join(missing)}; it has {', '.join(there)}. "
+            'For NVIDIA GPUs: pip install "deployops[gpu]", in an environment without the package onnxruntime'
+        )
+    return wanted if _CPU in wanted else [*wanted, _CPU]
+
+
+def _expect_at_work(session: Any, wanted: Sequence[str]) -> None:
+    """A provider that cannot start is left out by the runtime without an error."""
+    at_work = session.get_providers()
+    lost = [name for name in wanted if name not in at_work]
+    if lost:
+        raise NotCheckedError(
+            f"ONNX Runtime did not start {', '.join(lost)} and would have run on {', '.join(at_work)} instead: "
+            "the driver, or a library that the provider needs, is missing on this machine"
+        )
 
 
 def register(options: Any, libraries: Sequence[StrPath]) -> tuple[Path, ...]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["evaluate", "names", "rename", "to_text"]
+__all__ = ["evaluate", "names", "rename", "to_text", "walk"]
 
 _LIMIT = 500  # characters; longer ones are somebody's attack, not somebody's shape
 _LARGEST_POWER = 8
@@ -35,7 +35,13 @@ def _parse(text: str) -> ast.expr:
         raise _NotADim(text) from e
 
 
-def _walk(node: ast.expr, lookup: Callable[[str], Any], call: Callable[[str, list[Any]], Any]) -> Any:
+def walk(node: ast.expr | str, lookup: Callable[[str], Any], call: Callable[[str, list[Any]], Any]) -> Any:
+    """The value of a dim expression: names through `lookup`, floordiv, mod, max and min through `call`.
+
+    Raises ValueError for what is no dim expression.
+    """
+    if isinstance(node, str):
+        node = _parse(node)
     match node:
         case ast.Constant(value=int() as value) if not isinstance(value, bool):
             return value
@@ -45,14 +51,14 @@ def _walk(node: ast.expr, lookup: Callable[[str], Any], call: Callable[[str, lis
             # One level of small powers: towers of them are numbers of astronomical length.
             if not 0 < power <= _LARGEST_POWER or any(isinstance(n, ast.Pow) for n in ast.walk(base)):
                 raise _NotADim(ast.dump(node))
-            factor = product = _walk(base, lookup, call)
+            factor = product = walk(base, lookup, call)
             for _ in range(power - 1):
                 product = product * factor
             return product
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_walk(operand, lookup, call)
+            return -walk(operand, lookup, call)
         case ast.BinOp(left=left, op=op, right=right):
-            a, b = _walk(left, lookup, call), _walk(right, lookup, call)
+            a, b = walk(left, lookup, call), walk(right, lookup, call)
             match op:
                 case ast.Add():
                     return a + b
@@ -67,17 +73,17 @@ def _walk(node: ast.expr, lookup: Callable[[str], Any], call: Callable[[str, lis
         case ast.Call(
             func=ast.Name(id="floor"), args=[ast.BinOp(left=a, op=ast.Div(), right=b)], keywords=[]
         ):
-            return call("floordiv", [_walk(a, lookup, call), _walk(b, lookup, call)])
+            return call("floordiv", [walk(a, lookup, call), walk(b, lookup, call)])
         case ast.Call(
             func=ast.Name(id="ceiling" | "ceil"), args=[ast.BinOp(left=a, op=ast.Div(), right=b)], keywords=[]
         ):
-            return -call("floordiv", [-_walk(a, lookup, call), _walk(b, lookup, call)])
+            return -call("floordiv", [-walk(a, lookup, call), walk(b, lookup, call)])
         case ast.Call(func=ast.Name(id="Mod"), args=[a, b], keywords=[]):
-            return call("mod", [_walk(a, lookup, call), _walk(b, lookup, call)])
+            return call("mod", [walk(a, lookup, call), walk(b, lookup, call)])
         case ast.Call(func=ast.Name(id="max" | "Max" | "min" | "Min" as name), args=[a, *rest], keywords=[]):
-            found = _walk(a, lookup, call)
+            found = walk(a, lookup, call)
             for argument in rest:
-                found = call(name.lower(), [found, _walk(argument, lookup, call)])
+                found = call(name.lower(), [found, walk(argument, lookup, call)])
             return found
     raise _NotADim(ast.dump(node))
 
@@ -86,7 +92,7 @@ def names(text: str) -> list[str]:
     """The names in a dim expression, in order; a text that is no expression is itself one name."""
     found: list[str] = []
     try:
-        _walk(_parse(text), lambda n: found.append(n) or 1, lambda *_: 1)  # type: ignore[func-returns-value]
+        walk(_parse(text), lambda n: found.append(n) or 1, lambda *_: 1)  # type: ignore[func-returns-value]
     except (_NotADim, RecursionError):
         return [text]
     return list(dict.fromkeys(found))
@@ -109,7 +115,7 @@ def evaluate(text: str, values: Mapping[str, Any]) -> Any:
     if text in values:
         return values[text]
     try:
-        return _walk(_parse(text), values.__getitem__, lambda name, args: operations[name](*args))
+        return walk(_parse(text), values.__getitem__, lambda name, args: operations[name](*args))
     except (_NotADim, RecursionError):
         raise KeyError(text) from None
     except ZeroDivisionError:
@@ -120,7 +126,7 @@ def rename(text: str, names: Mapping[str, str]) -> str:
     """A dim expression with other names, spelled as by `to_text`; a text that is none is looked up whole."""
     try:
         tree = _parse(text)
-        _walk(tree, lambda _: 1, lambda *_: 1)  # only what the grammar knows is rewritten
+        walk(tree, lambda _: 1, lambda *_: 1)  # only what the grammar knows is rewritten
     except (_NotADim, TypeError):
         return names.get(text, text)
 

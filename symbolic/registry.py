@@ -19,6 +19,7 @@ __all__ = ["add", "all_operators", "by_onnx_name", "by_overload", "load", "load_
 ENTRY_POINTS = "deployops.operators"
 
 _by_name: dict[str, Operator] = {}
+_declared_by: dict[str, list[Operator]] = {}  # what each place declared when it was loaded
 
 
 def add(op: Operator) -> None:
@@ -92,13 +93,27 @@ def load_entry_points() -> list[str]:
     return loaded
 
 
-def load(places: Iterable[str]) -> None:
-    """Import modules (`acme.ops`) or files (`ops/acme.py`) that declare operators.
+def load(places: Iterable[str]) -> list[Operator]:
+    """Import modules (`acme.ops`) or files (`ops/acme.py`) that declare operators; returns these operators.
 
     Raises UsageError where one is not found or fails.
     """
+    found: dict[str, Operator] = {}
     for place in places:
+        before = set(_by_name)
         _load_one(place)
+        new = [_by_name[name] for name in _by_name if name not in before]
+        # Loaded before: what it declared itself; what it brought in from elsewhere was reported then.
+        known = _declared_by.setdefault(place, []) if new or place in _declared_by else _declared_in(place)
+        known += [op for op in new if op not in known]
+        found |= {op.name: op for op in known}
+    return list(found.values())
+
+
+def _declared_in(place: str) -> list[Operator]:
+    module = sys.modules.get(place)
+    file = Path(str(getattr(module, "__file__", None) or place)).resolve()
+    return [op for op in all_operators() if op.source and Path(op.source).resolve() == file]
 
 
 def _load_one(place: str) -> None:

@@ -26,6 +26,9 @@ def script_of(page: str) -> str:
         if language == "python":
             named = re.match(r"# ([\w/]+\.py)\n", text)
             lines.append(f"pathlib.Path({named[1]!r}).write_text({text!r})" if named else text)
+        elif language == "cpp" and (named := re.match(r"// ([\w/]+\.h)\n", text)):
+            lines.append(f"pathlib.Path({named[1]!r}).parent.mkdir(exist_ok=True)")
+            lines.append(f"pathlib.Path({named[1]!r}).write_text({text!r})")
         elif language == "console":
             commands = re.findall(r"^\$ ((?:.*\\\n)*.*)$", text, re.MULTILINE)
             ours = [c for c in commands if not c.startswith(("make", "git", "pip"))]
@@ -53,7 +56,7 @@ def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_relative_links_lead_somewhere(page: str) -> None:
-    text = (ROOT / page).read_text()
+    text = BLOCK.sub("", (ROOT / page).read_text())
     for target in re.findall(r"\]\(([^)#]+)", text):
         if "://" not in target:
             assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}"
@@ -66,11 +69,11 @@ def test_every_command_and_option_of_the_reference_exists() -> None:
 
     helps = {
         name: CliRunner().invoke(cli, [*name.split(), "--help"]).output
-        for name in ("export", "validate", "inspect", "ops check")
+        for name in ("export", "validate", "inspect", "compile", "ops check", "ops new")
     }
     for page in PAGES:
         for command in re.findall(
-            r"deployops (export|validate|inspect|ops check)\b([^\n`]*(?:\\\n[^\n`]*)*)",
+            r"deployops (export|validate|inspect|compile|ops check|ops new)\b([^\n`]*(?:\\\n[^\n`]*)*)",
             (ROOT / page).read_text(),
         ):
             for option in re.findall(r"(?<!\S)(--[\w-]+)", command[1]):

@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("symbolic", "export", "ort_ops", "trt_plugins", "validation")
+PACKAGES = ("symbolic", "native", "kernels", "export", "ort_ops", "trt_plugins", "validation")
 
 # package -> what of ours it may import besides itself and `errors`
 ALLOWED = {
     "symbolic": set(),
-    "ort_ops": {"symbolic"},
-    "trt_plugins": {"symbolic"},
+    "kernels": set(),
+    "native": {"symbolic"},
+    "ort_ops": {"symbolic", "native"},
+    "trt_plugins": {"symbolic", "native"},
     "export": {"symbolic", "ort_ops"},
     "validation": {"symbolic", "ort_ops", "trt_plugins", "export"},
 }
@@ -68,6 +70,23 @@ def test_packaging_lists_every_package() -> None:
         for init in (ROOT / package).rglob("__init__.py")
     }
     assert found <= declared, f"add {sorted(found - declared)} to `packages` in pyproject.toml"
+
+
+def test_packaging_takes_everything_that_is_not_python() -> None:
+    import tomllib
+    from fnmatch import fnmatch
+
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    known = [f"{package.partition('.')[2].replace('.', '/')}/{p}" for package, ps in data.items() for p in ps]
+    files = [
+        str(path.relative_to(ROOT))
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and path.suffix not in (".py", ".pyc")
+    ]
+    missing = [f for f in files if not any(fnmatch(f, pattern) for pattern in known)]
+    assert files
+    assert not missing, f"add {missing} to package-data in pyproject.toml"
 
 
 LIGHT = {"torch", "onnx", "numpy", "onnx_ir", "onnxscript", "onnxruntime", "sympy"}

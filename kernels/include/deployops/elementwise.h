@@ -1,0 +1,164 @@
+// The loop of elementwise operators: y = f(x, …) for vectors of contiguous or repeated operands.
+//
+// Only the loop itself is compiled for each f; what divides the output into pieces calls it by its address.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "deployops/parallel.h"
+#include "deployops/repeated.h"
+
+namespace deployops {
+
+// What f costs: as little as reading and writing, or some thirty instructions for a vector.
+enum class Cost { memory, arithmetic };
+
+namespace detail {
+
+// y[i] = f(x[i], …) for n elements, at least a vector of them. With `past_caches`, they are written there.
+template <class T>
+using ElementwiseLoop = void (*)(const void* f, T* y, int64_t n, bool past_caches, const Piece<T>* x);
+
+template <Cost cost, class T, class F, size_t... k>
+DEPLOYOPS_INLINE void elementwise_loop(const F& f, T* y, int64_t n, bool past_caches, const Piece<T>* pieces,
+                                       std::index_sequence<k...>) {
+  constexpr int L = lanes<wide_t<T>>;
+  constexpr int unrolled = cost == Cost::memory ? 4 : 1;
+  const Piece<T> x[] = {pieces[k]...};
+  auto at = [&](int64_t i) __attribute__((always_inline)) { return f(load(x[k].first + (i & x[k].mask))...); };
+  auto write = [&](int64_t i, auto put) __attribute__((always_inline)) {
+    for (; i + unrolled * L <= n; i += unrolled * L) {
+      vec<wide_t<T>> v[unrolled];
+#pragma GCC unroll 4
+      for (int u = 0; u < unrolled; ++u) v[u] = at(i + u * L);
+#pragma GCC unroll 4
+      for (int u = 0; u < unrolled; ++u) put(y + i + u * L, v[u]);
+    }
+    return i;
+  };
+  int64_t i = 0;
+  if (cost == Cost::memory && past_caches) {
+    constexpr uintptr_t bytes = L * sizeof(T);
+    i = int64_t((bytes - reinterpret_cast<uintptr_t>(y) % bytes) % bytes / sizeof(T));
+    // Up to there y is not aligned; a whole vector is written, part of it once more.
+    if (i > 0) store<T>(y, at(0));
+    i = write(i, [](T* p, vec<wide_t<T>> v) { stream<T>(p, v); });
+  } else {
+    i = write(i, [](T* p, vec<wide_t<T>> v) { store<T>(p, v); });
+  }
+  // The last vector ends with the last element: some of them are computed twice.
+  while (i < n) {
+    const int64_t last = std::min(i, n - L);
+    store<T>(y + last, at(last));
+    i = last + L;
+  }
+}
+
+template <Cost cost, class T, class F, int N>
+void elementwise_loop_of(const void* f, T* y, int64_t n, bool past_caches, const Piece<T>* x) {
+  elementwise_loop<cost>(*static_cast<const F*>(f), y, n, past_caches, x, std::make_index_sequence<N>{});
+}
+
+// A loop, its function, and the output.
+template <class T>
+struct ElementwiseWork {
+  ElementwiseLoop<T> loop;
+  const void* f;
+  T* y;
+  int64_t n;
+  bool past_caches;
+};
+
+// Elements from `first` on, of which there may be fewer than a vector.
+template <class T, int N>
+DEPLOYOPS_INLINE void elementwise_piece(const ElementwiseWork<T>& work, int64_t first, int64_t count, Piece<T>* x) {
+  constexpr int L = lanes<wide_t<T>>;
+  if (count >= L) {
+    work.loop(work.f, work.y + first, count, work.past_caches, x);
+    return;
+  }
+  T padded[N][L] = {}, result[L];
+  for (int k = 0; k < N; ++k) {
+    std::copy_n(x[k].first, count, padded[k]);
+    x[k] = {padded[k], -1};
+  }
+  work.loop(work.f, result, L, false, x);
+  std::copy_n(result, count, work.y + first);
+}
+
+// The elements begin … end of operands that do not repeat.
+template <class T, int N>
+__attribute__((noinline)) void elementwise_contiguous(const ElementwiseWork<T>& work, const T* const* data,
+                                                      int64_t begin, int64_t end) {
+  Piece<T> x[N];
+  for (int k = 0; k < N; ++k) x[k] = {data[k] + begin, -1};
+  elementwise_piece<T, N>(work, begin, end - begin, x);
+  if (work.past_caches) stream_fence();
+}
+
+// … of operands that may.
+template <class T, int N>
+__attribute__((noinline)) void elementwise_repeated(const ElementwiseWork<T>& work, const T* const* data,
+                                                    const RepeatedLayout<N>& layout, int64_t begin, int64_t end) {
+  // Rows from which on a row is a piece: longer ones where their ends, which are not aligned, cost more.
+  const int64_t row = layout.size(layout.rank() - 1);
+  const bool by_rows = row >= (work.past_caches ? 128 : 8) * lanes<wide_t<T>>;
+  Repeated<T> operands[N];
+  for (int k = 0; k < N; ++k) {
+    operands[k].set(layout, k, data[k]);
+    if (by_rows) operands[k].start(begin);
+  }
+  // The second block and those after it are aligned.
+  constexpr uintptr_t bytes = lanes<wide_t<T>> * sizeof(T);
+  int64_t most = Repeated<T>::block - int64_t(reinterpret_cast<uintptr_t>(work.y + begin) % bytes / sizeof(T));
+  for (int64_t first = begin; first < end;) {
+    const int64_t count = std::min(by_rows ? row - first % row : most, end - first);
+    Piece<T> x[N];
+    for (int k = 0; k < N; ++k) x[k] = by_rows ? operands[k].row() : operands[k].at(first, count);
+    elementwise_piece<T, N>(work, first, count, x);
+    first += count;
+    most = Repeated<T>::block;
+  }
+  if (work.past_caches) stream_fence();
+}
+
+// Elements that are worth a thread.
+constexpr int64_t elementwise_grain(Cost cost) { return cost == Cost::memory ? 32768 : 8192; }
+
+template <class T, int N>
+__attribute__((noinline)) void run_elementwise(const Parallel& par, Cost cost, const ElementwiseWork<T>& work,
+                                               const T* const* data, const RepeatedLayout<N>* layout) {
+  const int64_t grain = elementwise_grain(cost);
+  if (layout == nullptr || layout->repeats_nothing()) {
+    par(work.n, grain, [&](int64_t begin, int64_t end) { elementwise_contiguous<T, N>(work, data, begin, end); });
+  } else {
+    par(work.n, grain, [&](int64_t begin, int64_t end) { elementwise_repeated(work, data, *layout, begin, end); });
+  }
+}
+
+template <Cost cost, class T, class F, int N>
+DEPLOYOPS_INLINE void run_elementwise(const Parallel& par, T* y, int64_t n, const F& f,
+                                      const std::array<const T*, N>& data, const RepeatedLayout<N>* layout) {
+  // An output larger than the caches is written past them, where that is the time it takes.
+  const bool past_caches = cost == Cost::memory && n >= (int64_t(1) << 24) / int64_t(sizeof(T));
+  run_elementwise<T, N>(par, cost, {elementwise_loop_of<cost, T, F, N>, &f, y, n, past_caches}, data.data(), layout);
+}
+
+}  // namespace detail
+
+// y[i] = f(x[i], …) for i from 0 to n − 1, in vectors of wide_t<T>. y overlaps no operand.
+template <Cost cost, class T, class F, class... X>
+void elementwise(const Parallel& par, T* y, int64_t n, const F& f, const X*... x) {
+  detail::run_elementwise<cost, T, F, sizeof...(X)>(par, y, n, f, {x...}, nullptr);
+}
+
+// As above, with operands that repeat as `layout` says.
+template <Cost cost, class T, class F, int N, class... X>
+void elementwise(const Parallel& par, const RepeatedLayout<N>& layout, T* y, const F& f, const X*... x) {
+  static_assert(N == sizeof...(X));
+  detail::run_elementwise<cost, T, F, N>(par, y, layout.numel(), f, {x...}, &layout);
+}
+
+}  // namespace deployops

@@ -1,0 +1,292 @@
+// Passes over a row of n contiguous elements, a vector at a time: sums, maxima, and writing.
+//
+// A pass calls f(i, live) for vectors that cover the row: the whole ones, then one for what is left. That last
+// one ends where the row ends, so it overlaps the one before; only a row shorter than a vector is read in part.
+// Results that are written twice are the same ones, so a pass must not read what it writes (`rescale_row` may).
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "deployops/simd.h"
+
+namespace deployops {
+
+// Which lanes of a vector are in the row.
+struct AllLanes {};
+struct FirstLanes {
+  int count;
+};
+
+template <class T>
+DEPLOYOPS_INLINE vec<wide_t<T>> load(const T* p, AllLanes) {
+  return load(p);
+}
+template <class T>
+DEPLOYOPS_INLINE vec<wide_t<T>> load(const T* p, FirstLanes live) {
+  return load(p, live.count);
+}
+template <class T>
+DEPLOYOPS_INLINE void store(T* p, vec<wide_t<T>> v, AllLanes) {
+  store<T>(p, v);
+}
+template <class T>
+DEPLOYOPS_INLINE void store(T* p, vec<wide_t<T>> v, FirstLanes live) {
+  store<T>(p, v, live.count);
+}
+
+// 0, 1, 2, …
+template <class I>
+DEPLOYOPS_INLINE vec<I> lane_numbers() {
+  vec<I> v{};
+  for (int i = 0; i < lanes<I>; ++i) v[i] = I(i);
+  return v;
+}
+
+// The larger one of each pair; b where a is NaN. One instruction on x86, which `maximum` is not.
+template <class V>
+DEPLOYOPS_INLINE V larger_number(V a, V b) {
+#if defined(DEPLOYOPS_AVX512)
+  if constexpr (sizeof(element_t<V>) == 4) {
+    return (V)_mm512_maskz_max_ps(__mmask16(-1), (__m512)a, (__m512)b);
+  } else {
+    return (V)_mm512_maskz_max_pd(__mmask8(-1), (__m512d)a, (__m512d)b);
+  }
+#elif defined(DEPLOYOPS_AVX2)
+  if constexpr (sizeof(element_t<V>) == 4) {
+    return (V)_mm256_max_ps((__m256)a, (__m256)b);
+  } else {
+    return (V)_mm256_max_pd((__m256d)a, (__m256d)b);
+  }
+#elif defined(__x86_64__)
+  if constexpr (sizeof(element_t<V>) == 4) {
+    return (V)_mm_max_ps((__m128)a, (__m128)b);
+  } else {
+    return (V)_mm_max_pd((__m128d)a, (__m128d)b);
+  }
+#else
+  return a > b ? a : b;
+#endif
+}
+
+namespace detail {
+// The lower and the upper half of a vector, which stays in its register (a variable that `memcpy` reads does not).
+template <size_t first, class V, size_t... k>
+DEPLOYOPS_INLINE auto half_from(V v, std::index_sequence<k...>) {
+#if defined(__clang__) || __GNUC__ >= 12
+  return __builtin_shufflevector(v, v, (first + k)...);
+#else
+  typename VecOf<element_t<V>, sizeof...(k)>::type half;
+  std::memcpy(&half, reinterpret_cast<const char*>(&v) + first * sizeof(element_t<V>), sizeof half);
+  return half;
+#endif
+}
+}  // namespace detail
+
+// All lanes combined by f, in pairs.
+template <class V, class F>
+DEPLOYOPS_INLINE element_t<V> fold(V v, F&& f) {
+  constexpr size_t half = sizeof(V) / sizeof(element_t<V>) / 2;
+  if constexpr (half == 1) {
+    return f(v[0], v[1]);
+  } else {
+    constexpr std::make_index_sequence<half> each{};
+    return fold(f(detail::half_from<0>(v, each), detail::half_from<half>(v, each)), f);
+  }
+}
+template <class V>
+DEPLOYOPS_INLINE element_t<V> sum_of_lanes(V v) {
+  return fold(v, [](auto a, auto b) { return a + b; });
+}
+// The largest lane, NaN left out.
+template <class V>
+DEPLOYOPS_INLINE element_t<V> largest_number(V v) {
+  return fold(v, [](auto a, auto b) { return a > b ? a : b; });
+}
+
+template <class W>
+constexpr bool is_finite(W value) {
+  return value - value == 0;
+}
+
+// A sum of many partial sums, which costs no accuracy however many they are: float is added up in double, double
+// with the rounding errors kept (Knuth's TwoSum).
+template <class W>
+class Total {
+ public:
+  void add(W part) {
+    if constexpr (sizeof(W) == 8) {
+      const W sum = high_ + part, taken = sum - high_;
+      low_ += (high_ - (sum - taken)) + (part - taken);
+      high_ = sum;
+    } else {
+      high_ += part;
+    }
+  }
+  // Rounded to W: a sum beyond the largest float is infinite, as if it had been added up in float.
+  W value() const { return W(is_finite(low_) ? high_ + low_ : high_); }
+
+ private:
+  double high_ = 0, low_ = 0;
+};
+
+namespace detail {
+
+// Vectors added up in W before their sum goes to a `Total`: 64 in a row of each of four accumulators.
+constexpr int vectors_per_part = 256;
+
+template <class W, int K>
+using Vectors = std::array<vec<W>, K>;
+
+// The sums over elements begin … end, at least one vector.
+template <class W, int K, class F>
+DEPLOYOPS_INLINE std::array<W, K> sums_of_part(int64_t begin, int64_t end, F& add) {
+  constexpr int L = lanes<W>;
+  Vectors<W, K> sums[4] = {};
+  int64_t i = begin;
+  for (; i + 4 * L <= end; i += 4 * L) {
+#pragma GCC unroll 4
+    for (int a = 0; a < 4; ++a) add(i + a * L, AllLanes{}, sums[a]);
+  }
+#pragma GCC unroll 3
+  for (int a = 0; a < 3; ++a) {
+    if (i + L > end) break;
+    add(i, AllLanes{}, sums[a]);
+    i += L;
+  }
+  if (i < end) {
+    Vectors<W, K> more = sums[3];
+    add(end - L, AllLanes{}, more);
+    const vec<int_of<W>> new_ones = lane_numbers<int_of<W>>() >= int_of<W>(i - (end - L));
+    for (int k = 0; k < K; ++k) sums[3][k] = new_ones ? more[k] : sums[3][k];
+  }
+  std::array<W, K> totals;
+  for (int k = 0; k < K; ++k) totals[k] = sum_of_lanes((sums[0][k] + sums[1][k]) + (sums[2][k] + sums[3][k]));
+  return totals;
+}
+
+}  // namespace detail
+
+// K sums over a row. add(i, live, sums) adds the terms of a vector to `sums`, an array of K vectors. The order of the
+// additions depends on n only.
+template <class W, int K, class F>
+DEPLOYOPS_INLINE std::array<W, K> row_sums(int64_t n, F&& add) {
+  constexpr int64_t part = int64_t(detail::vectors_per_part) * lanes<W>;
+  std::array<W, K> sums{};
+  if (n < lanes<W>) {
+    if (n == 0) return sums;
+    detail::Vectors<W, K> terms{};
+    add(int64_t(0), FirstLanes{int(n)}, terms);
+    const vec<int_of<W>> in_row = lane_numbers<int_of<W>>() < int_of<W>(n);
+    for (int k = 0; k < K; ++k) sums[k] = sum_of_lanes(in_row ? terms[k] : vec<W>{});
+    return sums;
+  }
+  std::array<Total<W>, K> totals;
+  for (int64_t begin = 0;;) {
+    // what is left over joins the last part: a part has at least one vector
+    const int64_t end = n - begin < 2 * part ? n : begin + part;
+    sums = detail::sums_of_part<W, K>(begin, end, add);
+    if (begin == 0 && end == n) return sums;
+    for (int k = 0; k < K; ++k) totals[k].add(sums[k]);
+    begin = end;
+    if (begin == n) break;
+  }
+  for (int k = 0; k < K; ++k) sums[k] = totals[k].value();
+  return sums;
+}
+
+// Σ term(i, live) over a row.
+template <class W, class F>
+DEPLOYOPS_INLINE W row_sum(int64_t n, F&& term) {
+  return row_sums<W, 1>(n, [&](int64_t i, auto live, detail::Vectors<W, 1>& sums) { sums[0] += term(i, live); })[0];
+}
+
+// The largest number of f(i, live) over a row, NaN left out; −∞ where there is none.
+template <class W, class F>
+DEPLOYOPS_INLINE W row_max(int64_t n, F&& f) {
+  constexpr int L = lanes<W>;
+  const vec<W> least = broadcast(-std::numeric_limits<W>::infinity());
+  vec<W> found[4] = {least, least, least, least};
+  if (n < L) {
+    const vec<int_of<W>> in_row = lane_numbers<int_of<W>>() < int_of<W>(n);
+    found[0] = larger_number(in_row ? f(int64_t(0), FirstLanes{int(n)}) : least, least);
+  } else {
+    int64_t i = 0;
+    for (; i + 4 * L <= n; i += 4 * L) {
+#pragma GCC unroll 4
+      for (int a = 0; a < 4; ++a) found[a] = larger_number(f(i + a * L, AllLanes{}), found[a]);
+    }
+#pragma GCC unroll 3
+    for (int a = 0; a < 3; ++a) {
+      if (i + L > n) break;
+      found[a] = larger_number(f(i, AllLanes{}), found[a]);
+      i += L;
+    }
+    if (i < n) found[3] = larger_number(f(n - L, AllLanes{}), found[3]);
+  }
+  return largest_number(larger_number(larger_number(found[0], found[1]), larger_number(found[2], found[3])));
+}
+
+// y[i …] = f(i, live). With `past_caches`, y is aligned for `stream`; end with `stream_fence`.
+template <class T, class F>
+DEPLOYOPS_INLINE void write_row(T* y, int64_t n, bool past_caches, F&& f) {
+  constexpr int L = lanes<wide_t<T>>;
+  if (n < L) {
+    if (n > 0) store<T>(y, f(int64_t(0), FirstLanes{int(n)}), int(n));
+    return;
+  }
+  int64_t i = 0;
+  if (past_caches) {
+    for (; i + L <= n; i += L) stream<T>(y + i, f(i, AllLanes{}));
+  } else {
+#pragma GCC unroll 4
+    for (; i + L <= n; i += L) store<T>(y + i, f(i, AllLanes{}));
+  }
+  if (i < n) store<T>(y + n - L, f(n - L, AllLanes{}));
+}
+
+// y[i …] *= factor.
+template <class W>
+DEPLOYOPS_INLINE void rescale_row(W* y, int64_t n, W factor) {
+  constexpr int L = lanes<W>;
+  if (n < L) {
+    if (n > 0) store<W>(y, load(y, int(n)) * factor, int(n));
+    return;
+  }
+  const vec<W> last = load(y + n - L) * factor;  // before the vectors that it overlaps are written
+#pragma GCC unroll 4
+  for (int64_t i = 0; i + L <= n; i += L) store<W>(y + i, load(y + i) * factor);
+  store<W>(y + n - L, last);
+}
+
+// Whether to write an output past the caches: it is larger than they are, and each of its rows is aligned.
+template <class T>
+inline bool streams(const T* y, int64_t rows, int64_t n) {
+  constexpr size_t bytes = lanes<wide_t<T>> * sizeof(T);
+  constexpr int64_t larger_than_caches = int64_t(1) << 25;
+  const bool aligned = reinterpret_cast<uintptr_t>(y) % bytes == 0 && (rows == 1 || size_t(n) * sizeof(T) % bytes == 0);
+  return aligned && rows * n >= larger_than_caches / int64_t(sizeof(T));
+}
+
+// found = measure(row), then write(row, found), for each row. The next short row is measured before one is written:
+// the latency of the last steps of a measurement (across the lanes, √, division) then costs nothing.
+template <class M, class F>
+DEPLOYOPS_INLINE void measure_and_write(int64_t begin, int64_t end, int64_t n, M&& measure, F&& write) {
+  const int64_t ahead = n <= 16384 ? 1 : 0;
+  decltype(measure(begin)) found{}, next{};
+  for (int64_t row = begin; row < end + ahead; ++row) {
+    if (row < end) next = measure(row);
+    if (row - ahead >= begin) write(row - ahead, ahead ? found : next);
+    found = next;
+  }
+}
+
+// Rows that one thread should have at least, of n elements of a cheap pass.
+inline int64_t rows_per_range(int64_t n) {
+  constexpr int64_t elements = 32768;
+  return n >= elements ? 1 : elements / (n < 1 ? 1 : n);
+}
+
+}  // namespace deployops

@@ -1,0 +1,237 @@
+// softmax along one dimension, the maximum subtracted first.
+//
+// A NaN is left out of the maximum: it makes its own exp NaN, then the sum, then the row. +∞ does so by ∞ − ∞, and
+// so does −∞ where there is nothing else.
+#pragma once
+
+#include <algorithm>
+
+#include "deployops/parallel.h"
+#include "deployops/rows.h"
+#include "deployops/tensor.h"
+#include "deployops/vector_math.h"
+
+namespace deployops {
+
+namespace detail {
+
+// How the exps of a row are kept until their sum is known: in y where that rounds nothing, in a buffer, or not at
+// all, and are then computed again.
+enum class Kept { in_y, in_buffer, nowhere };
+
+// The softmax of rows of n numbers each.
+template <class T, Kept kept>
+class SoftmaxRows {
+ public:
+  using W = wide_t<T>;
+  static constexpr int L = lanes<W>;
+  static constexpr int64_t most_in_buffer = 2048;
+
+  SoftmaxRows(const T* x, int64_t n, T* y) : x_(x), n_(n), y_(y) {}
+
+  void compute(int64_t begin, int64_t end) {
+    W m = maximum(begin);
+    W previous = m, sum{};
+    for (int64_t row = begin; row < end; ++row) {
+      W next{};
+      if (row > begin && row + 1 < end && n_ >= L) {
+        all_passes(row, previous, 1 / sum, m, sum, next);
+      } else {
+        if (row > begin) divide(row - 1, previous, 1 / sum);
+        if (row + 1 < end) next = maximum(row + 1);
+        sum = sum_of_exps(row, m);
+      }
+      previous = m;
+      m = next;
+    }
+    divide(end - 1, previous, 1 / sum);
+  }
+
+ private:
+  vec<W> exp_at(int64_t row, W m, int64_t i, AllLanes) const {
+    return deployops::exp_nonpositive(load(x_ + row * n_ + i) - m);
+  }
+  vec<W> exp_at(int64_t row, W m, int64_t i, FirstLanes live) const {
+    return deployops::exp_nonpositive(load(x_ + row * n_ + i, live) - m);
+  }
+  template <class Live>
+  DEPLOYOPS_INLINE vec<W> kept_exp_at(int64_t row, W m, int64_t i, Live live) const {
+    if constexpr (kept == Kept::in_y) {
+      return load(y_ + row * n_ + i, live);
+    } else if constexpr (kept == Kept::in_buffer) {
+      return load(buffer_ + i, live);
+    } else {
+      return exp_at(row, m, i, live);
+    }
+  }
+  template <class Live>
+  DEPLOYOPS_INLINE void keep(int64_t row, int64_t i, vec<W> v, Live live) {
+    if constexpr (kept == Kept::in_y) store<T>(y_ + row * n_ + i, v, live);
+    if constexpr (kept == Kept::in_buffer) store<W>(buffer_ + i, v, live);
+  }
+
+  W maximum(int64_t row) const {
+    return row_max<W>(n_, [p = x_ + row * n_](int64_t i, auto live) { return load(p + i, live); });
+  }
+  W sum_of_exps(int64_t row, W m) {
+    return row_sum<W>(n_, [&](int64_t i, auto live) {
+      const vec<W> v = exp_at(row, m, i, live);
+      keep(row, i, v, live);
+      return v;
+    });
+  }
+  void divide(int64_t row, W m, W r) {
+    if constexpr (kept == Kept::in_y) {
+      rescale_row(y_ + row * n_, n_, r);
+    } else {
+      write_row(y_ + row * n_, n_, false, [&](int64_t i, auto live) { return kept_exp_at(row, m, i, live) * r; });
+    }
+  }
+
+  // `divide` of the row before, with its m and r, `sum_of_exps` of this row, and `maximum` of the next, in one loop:
+  // the exps keep the arithmetic units busy, the other two the memory. n is at least a vector.
+  void all_passes(int64_t row, W m_before, W r, W m, W& sum_of_row, W& next) {
+    constexpr int64_t part = 64 * L;
+    // Copies: what is stored might be a member, as far as the compiler knows.
+    const int64_t n = n_;
+    const T *x = x_ + row * n, *x_before = x - n, *x_next = x + n;
+    T *y = y_ + row * n, *y_before = y - n;
+    W* buffer = buffer_;
+    auto kept_before = [=](int64_t i) {
+      if constexpr (kept == Kept::in_y) return load(y_before + i);
+      if constexpr (kept == Kept::in_buffer) return load(buffer + i);
+      if constexpr (kept == Kept::nowhere) return deployops::exp_nonpositive(load(x_before + i) - m_before);
+    };
+    auto exp_at = [=](int64_t i) {
+      const vec<W> v = deployops::exp_nonpositive(load(x + i) - m);
+      if constexpr (kept == Kept::in_y) store<T>(y + i, v);
+      if constexpr (kept == Kept::in_buffer) store<W>(buffer + i, v);
+      return v;
+    };
+    vec<W> largest_next = broadcast(-std::numeric_limits<W>::infinity());
+    Total<W> total;
+    const vec<W> last = kept_before(n - L) * r;  // before something else is kept there
+    for (int64_t begin = 0; begin < n; begin += part) {
+      const int64_t end = std::min(n, begin + part);
+      vec<W> sums{}, in_last{};
+      int64_t i = begin;
+      for (; i + L <= end; i += L) {
+        store<T>(y_before + i, kept_before(i) * r);
+        sums += exp_at(i);
+        largest_next = larger_number(load(x_next + i), largest_next);
+      }
+      if (i < end) {
+        store<T>(y_before + n - L, last);
+        in_last = lane_numbers<int_of<W>>() >= int_of<W>(i - (n - L)) ? exp_at(n - L) : vec<W>{};
+      }
+      total.add(sum_of_lanes(sums + in_last));
+    }
+    sum_of_row = total.value();
+    next = largest_number(larger_number(load(x_next + n - L), largest_next));
+  }
+
+  const T* x_;
+  int64_t n_;
+  T* y_;
+  W buffer_[kept == Kept::in_buffer ? most_in_buffer : 1];
+};
+
+template <class T>
+void softmax_rows(const T* x, int64_t begin, int64_t end, int64_t n, T* y) {
+  if constexpr (std::is_same_v<T, wide_t<T>>) {
+    SoftmaxRows<T, Kept::in_y>(x, n, y).compute(begin, end);
+  } else if (n <= SoftmaxRows<T, Kept::in_buffer>::most_in_buffer) {
+    SoftmaxRows<T, Kept::in_buffer>(x, n, y).compute(begin, end);
+  } else {
+    SoftmaxRows<T, Kept::nowhere>(x, n, y).compute(begin, end);
+  }
+}
+
+// Columns that are done together: the maxima and sums of so many stay in the first cache.
+template <class W>
+constexpr int64_t columns_at_once = 2048 / sizeof(W);
+
+// The softmax of `width` columns of n numbers, each `stride` after the one above.
+template <class T>
+void softmax_columns(const T* x, int64_t n, int64_t stride, int64_t width, T* y) {
+  using W = wide_t<T>;
+  constexpr int L = lanes<W>;
+  alignas(64) W largest[columns_at_once<W>], sum[columns_at_once<W>], total[columns_at_once<W>],
+      rounding[columns_at_once<W>];
+  const int64_t padded = (width + L - 1) / L * L;
+  std::fill_n(largest, padded, -std::numeric_limits<W>::infinity());
+  std::fill_n(total, padded, W(0));
+  std::fill_n(rounding, padded, W(0));
+  // f(place in the arrays, live lanes) for each vector of a line; no overlap, the sums are added to in place
+  auto each = [width](auto&& f) {
+    int64_t j = 0;
+    for (; j + L <= width; j += L) f(j, AllLanes{});
+    if (j < width) f(j, FirstLanes{int(width - j)});
+  };
+  for (int64_t i = 0; i < n; ++i) {
+    each([&, line = x + i * stride](int64_t j, auto live) {
+      store<W>(largest + j, larger_number(load(line + j, live), load(largest + j)));
+    });
+  }
+  auto e = [&](int64_t i, int64_t j, auto live) {
+    return deployops::exp_nonpositive(load(x + i * stride + j, live) - load(largest + j));
+  };
+  constexpr int64_t lines_per_part = 128;
+  for (int64_t begin = 0; begin < n; begin += lines_per_part) {
+    const int64_t end = std::min(n, begin + lines_per_part);
+    std::fill_n(sum, padded, W(0));
+    for (int64_t i = begin; i < end; ++i) {
+      each([&](int64_t j, auto live) {
+        const vec<W> v = e(i, j, live);
+        if constexpr (std::is_same_v<T, W>) store<T>(y + i * stride + j, v, live);
+        store<W>(sum + j, load(sum + j) + v);
+      });
+    }
+    for (int64_t j = 0; j < padded; j += L) {  // Knuth's TwoSum
+      const vec<W> a = load(total + j), b = load(sum + j), s = a + b, taken = s - a;
+      store<W>(rounding + j, load(rounding + j) + ((a - (s - taken)) + (b - taken)));
+      store<W>(total + j, s);
+    }
+  }
+  for (int64_t j = 0; j < padded; j += L) store<W>(total + j, W(1) / (load(total + j) + load(rounding + j)));
+  for (int64_t i = 0; i < n; ++i) {
+    each([&](int64_t j, auto live) {
+      T* to = y + i * stride + j;
+      if constexpr (std::is_same_v<T, W>) {
+        store<T>(to, load(to, live) * load(total + j), live);
+      } else {
+        store<T>(to, e(i, j, live) * load(total + j), live);
+      }
+    });
+  }
+}
+
+}  // namespace detail
+
+template <class T>
+void softmax(const Parallel& par, In<T> x, int64_t dim, Out<T> y) {
+  using W = wide_t<T>;
+  require(-x.rank <= dim && dim < x.rank, "dim = ", dim, ", but x has ", x.rank, " dimensions");
+  const int d = int(dim < 0 ? dim + x.rank : dim);
+  const int64_t n = x.size(d), outer = x.numel(0, d), inner = x.numel(d + 1, x.rank);
+  if (n == 0 || inner == 0) return;
+  constexpr int64_t elements_per_range = 8192;
+  if (inner == 1) {
+    par(outer, std::max<int64_t>(1, elements_per_range / n), [&](int64_t begin, int64_t end) {
+      detail::softmax_rows(x.data, begin, end, n, y.data);
+    });
+    return;
+  }
+  // As many columns at once as leave what they read in the second cache, in whole lines of it.
+  constexpr int64_t least = 256 / sizeof(W), second_cache = 262144 / sizeof(T);
+  const int64_t width = std::clamp(second_cache / n / least * least, least, detail::columns_at_once<W>);
+  const int64_t tiles = (inner + width - 1) / width;
+  par(outer * tiles, std::max<int64_t>(1, elements_per_range / (n * std::min(width, inner))), [&](int64_t begin, int64_t end) {
+    for (int64_t tile = begin; tile < end; ++tile) {
+      const int64_t first = tile % tiles * width, at = tile / tiles * n * inner + first;
+      detail::softmax_columns(x.data + at, n, inner, std::min(width, inner - first), y.data + at);
+    }
+  });
+}
+
+}  // namespace deployops

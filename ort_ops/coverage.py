@@ -1,0 +1,77 @@
+"""Held against a model before ONNX Runtime sees it: has every custom node a kernel, for its version, attributes, dtypes?
+
+The runtime itself ignores attributes that a kernel does not know, and takes an operator of another version without a
+word. A library of which nothing is known (no manifest: somebody else's) gets the benefit of the doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import ModelFileError, NotCheckedError
+from .kernel_faults import KernelFault, kernel_fault
+from .library_manifest import LibraryManifest, manifest_path, read_manifest
+from .node_uses import NodeUse, node_uses
+from .shipped_operators import shipped_versions
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["check_coverage", "needs_shipped_library"]
+
+_SHOWN = 5
+# What is wrong with the model itself, whatever library there is.
+_MODEL_FAULTS = {
+    "domain-not-imported",
+    "domain-version",
+    "attribute-type",
+    "attribute-missing",
+    "inputs",
+    "outputs",
+}
+
+
+def needs_shipped_library(model: onnx.ModelProto) -> bool:
+    """Whether shipped operators stand in the model."""
+    return any(shipped_versions(use.domain, use.op_type) for use in node_uses(model))
+
+
+def check_coverage(name: str, model: onnx.ModelProto, libraries: Sequence[Path]) -> None:
+    """Raise where a custom node of the model has no kernel in `libraries` and no function body instead.
+
+    Raises:
+        ModelFileError: the model says something wrong of the node.
+        NotCheckedError: the libraries lack a kernel for it.
+        UsageError: a library does not match its manifest.
+    """
+    known = [read_manifest(path) for path in libraries if manifest_path(path).is_file()]
+    strangers = len(known) < len(libraries)
+    faults: dict[str, KernelFault] = {}
+    for use in node_uses(model, known):
+        fault = _fault(use, known, strangers)
+        if fault is not None:
+            faults.setdefault(f"{fault.text}. {fault.advice}", fault)
+    if not faults:
+        return
+    lines = list(faults)[:_SHOWN]
+    rest = len(faults) - len(lines)
+    lines += [f"and {rest} more like these"] if rest else []
+    text = (
+        f"{name}: {lines[0]}"
+        if len(lines) == 1
+        else f"{name}:\n" + "\n".join(f"  - {line}" for line in lines)
+    )
+    wrong = any(fault.kind in _MODEL_FAULTS for fault in faults.values())
+    raise ModelFileError(text) if wrong else NotCheckedError(text)
+
+
+def _fault(use: NodeUse, known: Sequence[LibraryManifest], strangers: bool) -> KernelFault | None:
+    there = any((o.domain, o.op_type) == (use.domain, use.op_type) for m in known for o in m.operators)
+    # Without one in a known library, it is standard, or has a body, or a stranger's library may have it.
+    shipped = bool(shipped_versions(use.domain, use.op_type))
+    if not there and (use.has_body or strangers or not shipped):
+        return None
+    fault = kernel_fault(use, known)
+    return None if fault is not None and fault.body_runs and use.has_body else fault

@@ -1,0 +1,108 @@
+"""Everything that is checked of an ONNX model, in order, and what could not be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..library_manifest import LibraryManifest
+from ..node_uses import ModelUses, NodeUse, model_uses, opset_versions
+from .custom_nodes import CustomOperator, Kernels, custom_operators, kernel_findings
+from .domains import BUILT_IN
+from .findings import FAILS, HURTS, Finding, sorted_findings
+from .graph_cuts import cut_findings
+from .graph_view import GraphViews
+from .lost_shapes import shape_findings
+from .opset_faults import function_findings, model_findings, standard_findings
+from .runtime_limits import RuntimeLimits, type_findings
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["Checked", "check_model"]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What was found of a model, for one runtime and a set of libraries.
+
+    `not_checked`: what could not be, one sentence each.
+    """
+
+    runtime: RuntimeLimits
+    libraries: tuple[LibraryManifest, ...]
+    operators: tuple[CustomOperator, ...]
+    findings: tuple[Finding, ...]
+    not_checked: tuple[str, ...]
+
+    @property
+    def verdict(self) -> str:
+        """The worst of the findings: "would fail" or "hurts"; "nothing found" where there are but notes."""
+        severities = {f.severity for f in self.findings}
+        return next((s for s in (FAILS, HURTS) if s in severities), "nothing found")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for `--json`."""
+        return {
+            "verdict": self.verdict,
+            "runtime": self.runtime.to_dict(),
+            "libraries": [
+                {"name": m.name, "sha256": m.sha256, "operators": len(m.operators)} for m in self.libraries
+            ],
+            "operators": [o.to_dict() for o in self.operators],
+            "findings": [f.to_dict() for f in self.findings],
+            "not_checked": list(self.not_checked),
+        }
+
+
+def check_model(
+    model: onnx.ModelProto, runtime: RuntimeLimits, libraries: Sequence[LibraryManifest] = ()
+) -> Checked:
+    """Hold a parsed model against a runtime and libraries. Neither is loaded, and nothing is run."""
+    uses = model_uses(model, libraries)
+    kernels, views = Kernels(libraries), GraphViews()
+    findings = [
+        *model_findings(model, runtime),
+        *kernel_findings(uses.uses, kernels),
+        *function_findings(model, uses),
+        *standard_findings(uses.uses),
+        *(type_findings(uses.uses, runtime) if runtime.measured else ()),
+        *cut_findings(uses, kernels, runtime, views),
+        *shape_findings(uses, kernels, runtime, views),
+    ]
+    return Checked(
+        runtime,
+        tuple(libraries),
+        custom_operators(uses.uses, kernels),
+        sorted_findings(findings),
+        tuple(_not_checked(model, uses, runtime)),
+    )
+
+
+def _not_checked(model: onnx.ModelProto, uses: ModelUses, runtime: RuntimeLimits) -> list[str]:
+    import onnx
+
+    found = [runtime.note] if runtime.note else []
+    newest, opset = onnx.defs.onnx_opset_version(), opset_versions(model.opset_import).get("", 0)
+    if opset > newest:
+        found.append(
+            f"standard nodes, by their schemas: the installed onnx knows opsets up to {newest}, the model has {opset}"
+        )
+    counts = Counter(_unmeasured(use) for use in uses.uses)
+    found += [f"{count} nodes of {domain}" for domain, count in sorted(counts.items()) if domain]
+    unknown = sum(_has_unknown_input(use) for use in uses.uses)
+    if unknown:
+        found.append(f"the element types at {unknown} nodes, which the file does not tell")
+    return found + [f"{text} (the file has more than is read)" for text in uses.incomplete]
+
+
+def _unmeasured(use: NodeUse) -> str:
+    """Domains that come with the runtime, or with ONNX, and that the measurement left out."""
+    other = use.domain in BUILT_IN or use.domain.startswith("ai.onnx.")
+    return use.domain if other else ""
+
+
+def _has_unknown_input(use: NodeUse) -> bool:
+    return any(dtype is None and k not in use.absent for k, dtype in enumerate(use.inputs))

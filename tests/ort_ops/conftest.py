@@ -1,0 +1,126 @@
+"""What the tests of native libraries share: a compiled pack of operators, models of one node, other ONNX Runtimes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+
+from deployops.ort_ops import Library, compile_library, ort_library
+from deployops.symbolic import dtypes, registry
+from deployops.symbolic.checking.sample_runs import SampleRun
+from deployops.symbolic.operator import Operator
+
+ROOT = Path(__file__).resolve().parents[2]
+PACK = ROOT / "tests" / "pack" / "pack.py"
+
+
+@pytest.fixture(scope="session")
+def pack() -> dict[str, Operator]:
+    """The operators of tests/pack, by their short names."""
+    return {op.name.partition("::")[2]: op for op in registry.load([str(PACK)])}
+
+
+@pytest.fixture(scope="session")
+def pack_library(pack: dict[str, Operator], tmp_path_factory: pytest.TempPathFactory) -> Library:
+    """Their library."""
+    return compile_library(ops=[str(PACK)], out=tmp_path_factory.mktemp("pack"))
+
+
+@pytest.fixture(scope="session")
+def shipped_library() -> str:
+    """The library of the shipped operators."""
+    return ort_library()
+
+
+def node_model(
+    op: Operator,
+    tensors: Sequence[torch.Tensor | None],
+    attributes: dict[str, Any],
+    outputs: Sequence[torch.Tensor],
+) -> onnx.ModelProto:
+    """One node without a body; bfloat16 goes in and out as float32, which numpy can hold. Old enough for ORT 1.17."""
+    float32, bfloat16 = TensorProto.FLOAT, TensorProto.BFLOAT16
+    nodes, inputs, names = [], [], []
+    for k, t in enumerate(tensors):
+        if t is None:
+            names.append("")
+            continue
+        own = dtypes.onnx_number(t.dtype)
+        inputs.append(
+            helper.make_tensor_value_info(f"in{k}", float32 if own == bfloat16 else own, [None] * t.dim())
+        )
+        names.append(f"in{k}")
+        if own == bfloat16:
+            nodes.append(helper.make_node("Cast", [f"in{k}"], [f"narrow{k}"], to=bfloat16))
+            names[-1] = f"narrow{k}"
+    results = [f"y{k}" for k in range(len(outputs))]
+    node = helper.make_node(op.op_type, names, results, name="the_node", domain=op.domain)
+    kinds = {a.name: a.onnx_type for a in op.interface.attributes}
+    for name, value in attributes.items():
+        kind = onnx.AttributeProto.AttributeType.Value(kinds.get(name, "INT"))
+        node.attribute.append(helper.make_attribute(name, value, attr_type=kind))
+    nodes.append(node)
+    declared = []
+    for name, t in zip(results, outputs, strict=True):
+        own = dtypes.onnx_number(t.dtype)
+        if own == bfloat16:
+            nodes.append(helper.make_node("Cast", [name], [f"wide_{name}"], to=float32))
+        declared.append(
+            helper.make_tensor_value_info(
+                f"wide_{name}" if own == bfloat16 else name, float32 if own == bfloat16 else own, None
+            )
+        )
+    # As an exported model has them: up to 1.23, ONNX Runtime infers no type behind a list of tensors.
+    known = [
+        helper.make_tensor_value_info(n, dtypes.onnx_number(t.dtype), None)
+        for n, t in zip(results, outputs, strict=True)
+        if dtypes.onnx_number(t.dtype) == bfloat16
+    ]
+    graph = helper.make_graph(nodes, "one", inputs, declared, value_info=known)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(op.domain, op.version)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def model_of(run: SampleRun, outputs: Sequence[torch.Tensor]) -> tuple[onnx.ModelProto, dict[str, Any]]:
+    """The one-node model of a sample, and what to feed it."""
+    bound = run.op.interface.bind((), run.arguments)
+    flat = run.op.interface.flat_inputs(bound)
+    feeds = {
+        f"in{k}": np.asarray((t.float() if t.dtype == torch.bfloat16 else t).detach().contiguous())
+        for k, t in enumerate(flat)
+        if t is not None
+    }
+    return node_model(run.op, flat, dict(bound.attributes), outputs), feeds
+
+
+@pytest.fixture(scope="session")
+def other_runtime() -> Callable[[str], dict[str, str]]:
+    """``other_runtime("1.17.3")``: the environment in which Python imports that ONNX Runtime instead of ours."""
+
+    def install(version: str) -> dict[str, str]:
+        folder = ROOT / ".build" / "runtimes" / version
+        if not (folder / "onnxruntime").is_dir():
+            staging = folder.with_name(f"{version}.{id(folder)}")
+            # numpy 1 for those built before numpy 2 came out
+            wanted = [f"onnxruntime=={version}", "numpy==1.26.4", "flatbuffers"]
+            command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(staging)]
+            done = subprocess.run([*command, *wanted], capture_output=True, text=True)
+            if done.returncode:
+                pytest.skip(
+                    f"not checked: onnxruntime {version} cannot be installed: {done.stderr.strip()[-200:]}"
+                )
+            if folder.is_dir():
+                return {"PYTHONPATH": str(folder)}  # another worker was faster
+            staging.rename(folder)
+        return {"PYTHONPATH": str(folder)}
+
+    return install

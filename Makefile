@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: setup demo test lint types wheel-test clean
+.PHONY: setup demo test lint types wheel-test sanitize clean
 
 setup: .venv/.ready
 
@@ -32,6 +32,10 @@ lint: setup
 types: setup
 	@mkdir -p .build && ln -sfn .. .build/deployops
 	MYPYPATH=.build $(BIN)/mypy -p deployops
+
+# The tests of the kernels once more, with AddressSanitizer and UndefinedBehaviorSanitizer.
+sanitize: setup
+	$(BIN)/python tests/sanitize.py
 
 wheel-test: setup
 	$(BIN)/python tests/wheel.py

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import torch
 
 from deployops import export_model
 from deployops.export.result import ExportedModel
+from deployops.ort_ops import ort_library
 
 
 @pytest.fixture(autouse=True)
@@ -123,6 +125,12 @@ def load_exported(path: Path, result: ExportedModel) -> Exported:
     proto = onnx.load(str(path))
     _assert_shapes(proto)
     return Exported(result, proto)
+
+
+@pytest.fixture(scope="session")
+def shipped_library() -> str:
+    """The library of the shipped operators: compiled once, or the one that DEPLOYOPS_TEST_LIBRARY names."""
+    return os.environ.get("DEPLOYOPS_TEST_LIBRARY") or ort_library()
 
 
 @pytest.fixture

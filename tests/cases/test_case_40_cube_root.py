@@ -73,3 +73,17 @@ def test_the_copysign_form_exports_and_keeps_the_sign_of_zero(deploy: Any) -> No
     np.testing.assert_allclose(root, np.cbrt(x), rtol=2e-6)
     np.testing.assert_array_equal(np.signbit(root), np.signbit(x))
     np.testing.assert_array_equal(negative, np.signbit(x))
+
+
+def test_the_kernel_gives_what_numpy_gives(shipped_library: str) -> None:
+    from deployops.native.cpu_library import CpuLibrary
+    from deployops.symbolic.operators.cube_root import cube_root
+
+    kernels = CpuLibrary(shipped_library)
+    x = torch.from_numpy(X)
+    for dtype in (torch.float32, torch.float64):
+        for level in kernels.levels:
+            [y] = kernels.run(cube_root, (x.to(dtype),), level=level)
+            want = np.cbrt(x.to(dtype).double().numpy()).astype(y.numpy().dtype)
+            np.testing.assert_allclose(y.numpy(), want, rtol=2.3e-16 if dtype == torch.float64 else 1e-7)
+            np.testing.assert_array_equal(np.signbit(y.numpy()), np.signbit(want))

@@ -9,32 +9,31 @@ import pytest
 import torch
 
 from deployops.native.cpu_library import CpuLibrary
-from deployops.ort_ops.library import ort_library
 from deployops.symbolic.operator import Operator
 
 
 @pytest.fixture(scope="session")
-def shipped_library() -> CpuLibrary:
-    """All shipped operators, compiled once for the whole suite."""
-    return CpuLibrary(ort_library())
+def shipped_kernels(shipped_library: str) -> CpuLibrary:
+    """The kernels of all shipped operators."""
+    return CpuLibrary(shipped_library)
 
 
 @pytest.fixture
-def cpu_kernel(shipped_library: CpuLibrary) -> Callable[..., list[torch.Tensor]]:
+def cpu_kernel(shipped_kernels: CpuLibrary) -> Callable[..., list[torch.Tensor]]:
     """``cpu_kernel(op, *args, threads=1, level=None, **kwargs)``: the outputs of the kernel itself, no runtime around it."""
 
     def run(
         op: Operator, *args: Any, threads: int = 1, level: str | None = None, **kwargs: Any
     ) -> list[torch.Tensor]:
-        return shipped_library.run(op, args, kwargs, threads=threads, level=level)
+        return shipped_kernels.run(op, args, kwargs, threads=threads, level=level)
 
     return run
 
 
 @pytest.fixture(params=["portable", "avx2", "avx512"])
-def level(request: pytest.FixtureRequest, shipped_library: CpuLibrary) -> str:
+def level(request: pytest.FixtureRequest, shipped_kernels: CpuLibrary) -> str:
     """Every instruction-set level that this processor runs; the others are reported as not checked."""
     name: str = request.param
-    if name not in shipped_library.levels:
+    if name not in shipped_kernels.levels:
         pytest.skip(f"not checked: this processor does not run the kernels of level {name}")
     return name

@@ -14,7 +14,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
-from deployops.ort_ops import Library, compile_library, ort_library
+from deployops.ort_ops import Library, compile_library
 from deployops.symbolic import dtypes, registry
 from deployops.symbolic.checking.sample_runs import SampleRun
 from deployops.symbolic.operator import Operator
@@ -33,12 +33,6 @@ def pack() -> dict[str, Operator]:
 def pack_library(pack: dict[str, Operator], tmp_path_factory: pytest.TempPathFactory) -> Library:
     """Their library."""
     return compile_library(ops=[str(PACK)], out=tmp_path_factory.mktemp("pack"))
-
-
-@pytest.fixture(scope="session")
-def shipped_library() -> str:
-    """The library of the shipped operators."""
-    return ort_library()
 
 
 def node_model(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import random
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from deployops import inspect_model
-from deployops.errors import UsageError
+from deployops.errors import DeployOpsError, UsageError
 from deployops.ort_ops.inspection.check import Checked, check_model
 from deployops.ort_ops.inspection.runtime_limits import limits_for
 
@@ -432,6 +433,43 @@ def test_names_of_a_file_move_no_cursor(command: Any, save: Any) -> None:
     assert not any(line.startswith("EVIL") for line in done.out.splitlines())
     assert all(len(line) < 3000 for line in done.out.splitlines() if line.startswith(("  FAILS", "  custom")))
     assert command("inspect", path, "--json").out.replace("\n", "").isprintable()
+
+
+def test_names_that_are_no_text(command: Any, save: Any) -> None:
+    """Protobuf hands on what is no UTF-8 as bytes."""
+    proto = model(
+        [swish("zzzz", "QQQQ", JJJJ=1)], domains=[("zzzz", 1)], functions=[body("KKKKK", domain="zzzz")]
+    )
+    path = save(proto)
+    content = path.read_bytes()
+    for name in (b"zzzz", b"QQQQ", b"JJJJ", b"KKKKK", b"act"):
+        content = content.replace(name, b"\xff" * len(name))
+    path.write_bytes(content)
+    assert command("inspect", path).code == 1
+    assert json.loads(command("inspect", path, "--json").out)
+
+
+def test_a_damaged_file_ends_in_a_report_or_in_one_line(command: Any, save: Any, library: Path) -> None:
+    proto = model([swish(beta=2.0)], domains=[("acme", 1)], functions=[body()])
+    path = save(proto)
+    whole = path.read_bytes()
+    chance = random.Random(0)
+    reported, messages = 0, []
+    for _ in range(1500):
+        content = bytearray(whole)
+        for _ in range(chance.choice((1, 1, 2, 5))):
+            content[chance.randrange(len(content))] = chance.randrange(256)
+        path.write_bytes(content)
+        try:
+            found = inspect_model(path, libraries=[library])
+        except DeployOpsError as error:
+            messages.append(str(error))
+        else:
+            reported += 1
+            assert all(line.isprintable() for line in found.summary().split("\n"))
+    assert reported > 100
+    assert messages
+    assert not any("\n" in message for message in messages)
 
 
 def chain(nodes: Callable[[int, str, str], onnx.NodeProto], count: int = 100_000) -> onnx.ModelProto:

@@ -1,6 +1,7 @@
 """Models of one node for every version of every standard operator, made from the schemas of the `onnx` package.
 
-Inputs have a type and no shape; optional inputs are left out; required attributes get a value that every kernel takes.
+Inputs have a type, and sizes only where nothing opens without; optional inputs are left out; required attributes get a
+value that every kernel takes.
 Which element types a runtime has a kernel for is learned by opening the models: see `measure_runtime_limits.py`.
 """
 
@@ -94,8 +95,12 @@ def trials(question: Question, ir_version: int) -> Iterator[bytes]:
         else:
             likely = [k for d in (*_LIKELY, question.dtype) for k in allowed if _element(k) == d]
             choices.append(likely or list(allowed[:4]))
-    for kinds in itertools.islice(itertools.product(*choices), _MOST_TRIALS):
-        yield _model(schema, question, dict(zip(variables, kinds, strict=True)), ir_version)
+    combinations = list(itertools.islice(itertools.product(*choices), _MOST_TRIALS))
+    # a body that is written for the node at hand may ask for the sizes of its inputs
+    ranks = (None, *range(5)) if schema.has_context_dependent_function else (None,)
+    for rank in ranks:
+        for kinds in combinations:
+            yield _model(schema, question, dict(zip(variables, kinds, strict=True)), ir_version, rank)
 
 
 def _variables(schema: OpSchema) -> dict[str, int]:
@@ -126,14 +131,16 @@ def _element(kind: str) -> str:
     return found[1]
 
 
-def _model(schema: OpSchema, question: Question, kinds: Mapping[str, str], ir_version: int) -> bytes:
+def _model(
+    schema: OpSchema, question: Question, kinds: Mapping[str, str], ir_version: int, rank: int | None
+) -> bytes:
     inputs, values = [], []
     given = _given(schema)
     for k in range(max(given, default=-1) + 1):
         inputs.append(f"x{k}" if k in given else "")
         if k in given:
             kind = kinds.get(given[k].type_str, given[k].type_str)
-            values.append(helper.make_value_info(f"x{k}", _type(kind)))
+            values.append(helper.make_value_info(f"x{k}", _type(kind, rank)))
     outputs = [f"y{k}" for k in range(max(1, schema.min_output))]
     node = helper.make_node(schema.name, inputs, outputs, name="n", **_attributes(schema, question, kinds))
     graph = helper.make_graph([node], "g", values, [onnx.ValueInfoProto(name=o) for o in outputs])
@@ -170,12 +177,13 @@ def _graph(op: str, kinds: Mapping[str, str]) -> onnx.GraphProto:
     return helper.make_graph(nodes, "body", [*more, carried[0]], [go_on, carried[1]])
 
 
-def _type(kind: str) -> onnx.TypeProto:
+def _type(kind: str, rank: int | None = None) -> onnx.TypeProto:
+    """`rank`: of a tensor of one element; None: its sizes are not known."""
     if kind.startswith("seq("):
         return helper.make_sequence_type_proto(_type(kind[4:-1]))
     if kind.startswith("optional("):
         return helper.make_optional_type_proto(_type(kind[9:-1]))
-    return helper.make_tensor_type_proto(_number(_element(kind)), None)
+    return helper.make_tensor_type_proto(_number(_element(kind)), None if rank is None else [1] * rank)
 
 
 def _number(dtype: str) -> int:

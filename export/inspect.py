@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ModelFileError, UsageError
 from ..ort_ops.arguments import expect, expect_path, expect_sequence, listed_texts
+from ..ort_ops.standard_types import as_text
 from ..symbolic import dtypes
 from .model_files.contents import read_contents
 from .model_files.model_file import Kind, identify, printable, shown
@@ -170,9 +171,11 @@ def inspect_model(
         bytes=file.size,
         inputs=tuple(map(_tensor, model.graph.input)),
         outputs=tuple(map(_tensor, model.graph.output)),
-        opsets={o.domain: o.version for o in model.opset_import},
-        custom_nodes=dict(sorted(Counter(f"{n.domain}::{n.op_type}" for n in nodes).items())),
-        bodies=tuple(sorted({f"{f.domain}::{f.name}" for f in model.functions})),
+        opsets={as_text(o.domain): o.version for o in model.opset_import},
+        custom_nodes=dict(
+            sorted(Counter(f"{as_text(n.domain)}::{as_text(n.op_type)}" for n in nodes).items())
+        ),
+        bodies=tuple(sorted({f"{as_text(f.domain)}::{as_text(f.name)}" for f in model.functions})),
         manifest=read_manifest(model, path),
         digest=metadata.get(DIGEST_KEY, ""),
         checked=check_model(model, limits, manifests),
@@ -201,7 +204,9 @@ def _tensor(value: onnx.ValueInfoProto) -> TensorSpec:
     except KeyError:
         dtype = "?"
     return TensorSpec(
-        value.name,
+        as_text(value.name),
         dtype,
-        tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim),
+        tuple(
+            d.dim_value if d.HasField("dim_value") else as_text(d.dim_param or "?") for d in tensor.shape.dim
+        ),
     )

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from .library_manifest import KernelOperator, LibraryManifest
 from .node_uses import NodeUse
-from .shipped_operators import shipped_versions
+from .shipped_operators import newest_shipped, shipped_versions
 
 __all__ = ["KernelFault", "Kind", "kernel_fault", "kernel_library", "why_no_kernel"]
 
@@ -98,6 +98,15 @@ def _missing(node: NodeUse, libraries: Sequence[LibraryManifest]) -> KernelFault
     if not libraries:
         if shipped and node.domain_version is not None and node.domain_version < min(shipped):
             return _too_old(node, min(shipped))
+        newest = newest_shipped(node.domain)
+        if shipped and node.domain_version is not None and node.domain_version > newest:
+            return KernelFault(
+                "domain-version",
+                f"wrong domain version: the model imports version {node.domain_version} of the domain {node.domain!r}, and "
+                f"this deployops has it up to {newest}",
+                "Use the deployops that the model was exported with, or a newer one",
+                body_runs=True,
+            )
         advice = f"{build}; give it with --ort-library" if shipped else "Give the library that has it"
         text = f"{node.title} (domain version {node.domain_version}) needs a kernel, and no library is given"
         return KernelFault("no-library", text, advice, body_runs=True)

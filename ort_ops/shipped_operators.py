@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["shipped_versions"]
+__all__ = ["newest_shipped", "shipped_versions"]
 
 _LOCK = Path(__file__).parent.parent / "symbolic" / "operators.lock.json"
 
@@ -15,6 +15,12 @@ _LOCK = Path(__file__).parent.parent / "symbolic" / "operators.lock.json"
 def shipped_versions(domain: str, op_type: str) -> tuple[int, ...]:
     """The versions of a shipped operator; none for an operator of somebody else."""
     return _versions().get(f"{domain}::{op_type}", ())
+
+
+def newest_shipped(domain: str) -> int:
+    """The newest version of any shipped operator of a domain; 0 where there is none."""
+    found = (v for name, versions in _versions().items() if name.startswith(f"{domain}::") for v in versions)
+    return max(found, default=0)
 
 
 @lru_cache(maxsize=1)

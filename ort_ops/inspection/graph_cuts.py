@@ -122,7 +122,7 @@ class _Cuts:
                     f"{self._runtime} keeps tensors between convolutions in blocked layout (NCHWc, x86-64); {use.title} between "
                     f"{_named(before)} and {_named(after)} works in NCHW: one more pass over the tensor before it, one after"
                 )
-                yield Finding(HURTS, "cut-layout", where(use), what, _advice(use, "it"))
+                yield Finding(HURTS, "cut-layout", where(use), what, _advice(use, ""))
                 return
 
     def _not_folded(self, node: onnx.NodeProto, use: NodeUse) -> Iterator[Finding]:
@@ -194,4 +194,6 @@ def _named(node: onnx.NodeProto) -> str:
 def _advice(use: NodeUse, other: str) -> str:
     if use.has_body or shipped_versions(use.domain, use.op_type):
         return f"{_EXPANDED if use.has_body else ''}Export with --custom-ops standard to leave it to ONNX Runtime, or move it"
+    if not other:
+        return "Move it to where no convolution follows, or export it with a body of standard operators"
     return f"Move it from between, or let its kernel do the work of {other} too"

@@ -131,6 +131,13 @@ def test_without_a_library_a_shipped_operator_is_told_from_a_strangers() -> None
     assert "no library is given" in theirs
 
 
+def test_without_a_library_a_version_that_was_never_shipped_is_told() -> None:
+    fault = kernel_fault(NodeUse("deployops", "SwishBeta", 999, ("float32", "float32")), [])
+    assert fault is not None
+    assert (fault.kind, fault.body_runs) == ("domain-version", True)
+    assert "imports version 999" in fault.text
+
+
 def test_a_body_runs_only_where_no_kernel_is_found_at_all() -> None:
     assert kernel_fault(mix(), []).body_runs  # type: ignore[union-attr]
     assert kernel_fault(mix(op_type="Mixx"), ACME).body_runs  # type: ignore[union-attr]

@@ -73,8 +73,9 @@ def test_packaging_lists_every_package() -> None:
 
 
 def test_packaging_takes_everything_that_is_not_python() -> None:
-    import tomllib
     from fnmatch import fnmatch
+
+    import tomllib
 
     data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     known = [f"{package.partition('.')[2].replace('.', '/')}/{p}" for package, ps in data.items() for p in ps]

@@ -74,7 +74,7 @@ void attend_all(const Parallel& par, const AttentionCall<W>& call, int64_t batch
                           double(call.width + call.value_width);
   const int64_t parts = std::clamp<int64_t>(int64_t(std::min(products / least_products, most_parts)), 1, blocks);
   const int64_t size = attention_scratch(call);
-  auto compute = [&](int64_t part, W* scratch) {
+  auto compute = [&](int64_t part, W* scratch) __attribute__((noinline)) {
     for (int64_t b = blocks * part / parts; b < blocks * (part + 1) / parts; ++b) {
       const int64_t first = b % blocks_per_head * rows_at_once;
       attend(call, {b / blocks_per_head, first, std::min(rows_at_once, call.rows() - first), call.keys}, scratch);
@@ -91,8 +91,7 @@ void attend_all(const Parallel& par, const AttentionCall<W>& call, int64_t batch
   });
 }
 
-template <class T>
-void check_attention(In<T> q, In<T> k, In<T> v) {
+__attribute__((noinline)) inline void check_attention(In<char> q, In<char> k, In<char> v) {
   for (auto [name, x] : {std::pair{"q", q}, std::pair{"k", k}, std::pair{"v", v}}) {
     require(x.rank == 4, name, " has ", x.rank, " dimensions; expected 4, (batch, heads, length, width)");
   }
@@ -117,8 +116,8 @@ void attention(const Parallel& par, In<T> q, In<T> k, In<T> v, In<T> bias, In<bo
                std::optional<double> scale, Out<T> y) {
   using W = wide_t<T>;
   using WideView = detail::WideView<W>;
-  detail::check_attention(q, k, v);
-  const int64_t whole[4] = {q.size(0), q.size(1), q.size(2), k.size(2)};
+  detail::check_attention(untyped(q), untyped(k), untyped(v));
+  const std::array<int64_t, 4> scores{q.size(0), q.size(1), q.size(2), k.size(2)};
   detail::AttentionCall<W> call{};
   call.q = WideView::of(q.data);
   call.k = WideView::of(k.data);
@@ -129,8 +128,8 @@ void attention(const Parallel& par, In<T> q, In<T> k, In<T> v, In<T> bias, In<bo
   call.keys = k.size(2);
   call.width = q.size(3);
   call.value_width = v.size(3);
-  call.bias = detail::score_term<W>("bias", bias, whole);
-  call.mask = detail::score_term<W>("mask", mask, whole);
+  call.bias = detail::score_term<W>("bias", bias, scores);
+  call.mask = detail::score_term<W>("mask", mask, scores);
   call.is_causal = is_causal;
   call.scale = W(scale ? *scale : 1 / std::sqrt(double(q.size(3))));
   if constexpr (std::is_same_v<T, W>) {

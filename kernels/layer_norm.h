@@ -4,7 +4,7 @@
 
 #include "deployops/parallel.h"
 #include "deployops/rows.h"
-#include "deployops/tensor.h"
+#include "deployops/untyped.h"
 
 namespace deployops {
 
@@ -17,18 +17,27 @@ struct RowMoments {
   W mean, correction, scale;
 };
 
+// Σ (x − mean − correction), or of its squares: what few rows need.
 template <class T>
-DEPLOYOPS_INLINE RowMoments<wide_t<T>> row_moments(const T* x, int64_t n, double eps) {
+__attribute__((noinline)) wide_t<T> sum_of_deviations(const T* x, int64_t n, wide_t<T> mean, wide_t<T> correction,
+                                                      bool squared) {
   using W = wide_t<T>;
-  const double share = 1 / double(n);
+  return row_sum<W, 1>(n, [=](int64_t i, auto live) {
+    const vec<W> d = load(x + i, live) - mean - correction;
+    return squared ? d * d : d;
+  });
+}
+
+template <class T>
+DEPLOYOPS_INLINE RowMoments<wide_t<T>> row_moments(const T* x, int64_t n, double share, double eps) {
+  using W = wide_t<T>;
+  constexpr int A = sums_at_once<T>;
   // From the first element on: the sum of a constant row is then 0, and its mean exact.
   const W first = W(x[0]);
-  const W shifted = row_sum<W>(n, [&](int64_t i, auto live) { return load(x + i, live) - first; });
+  const W shifted = row_sum<W, A>(n, [=](int64_t i, auto live) { return load(x + i, live) - first; });
   W mean = W(double(first) + double(shifted) * share);
-  if (!is_finite(mean)) {
-    mean = W(double(row_sum<W>(n, [&](int64_t i, auto live) { return load(x + i, live); })) * share);
-  }
-  const auto sums = row_sums<W, 2>(n, [&](int64_t i, auto live, Vectors<W, 2>& to) {
+  if (!is_finite(mean)) mean = W(double(sum_of_deviations(x, n, W(0), W(0), false)) * share);
+  const auto sums = row_sums<W, 2, A>(n, [=](int64_t i, auto live, Vectors<W, 2>& to) {
     const vec<W> d = load(x + i, live) - mean;
     to[0] += d;
     to[1] = fma(d, d, to[1]);
@@ -37,12 +46,18 @@ DEPLOYOPS_INLINE RowMoments<wide_t<T>> row_moments(const T* x, int64_t n, double
   const double squares = double(sums[1]) * share, square = double(correction) * double(correction);
   double variance = squares - square;
   if (square > squares / 2) {  // this has lost digits: the deviations are smaller than the rounding of the mean
-    variance = share * double(row_sum<W>(n, [&](int64_t i, auto live) {
-                 const vec<W> d = load(x + i, live) - mean - correction;
-                 return d * d;
-               }));
+    variance = double(sum_of_deviations(x, n, mean, correction, true)) * share;
   }
   return {mean, correction, W(1 / std::sqrt(variance + eps))};
+}
+
+__attribute__((noinline)) inline void check_layer_norm(In<char> x, In<char> weight, In<char> bias) {
+  require(x.rank > 0, "x has no dimension to normalise over");
+  for (auto [name, v] : {std::pair{"weight", weight}, std::pair{"bias", bias}}) {
+    if (!v) continue;
+    require(v.rank == 1, name, " has ", v.rank, " dimensions; expected 1");
+    require(v.size(0) == x.size(-1), name, " holds ", v.size(0), " numbers; the last dimension of x has ", x.size(-1));
+  }
 }
 
 }  // namespace detail
@@ -50,39 +65,26 @@ DEPLOYOPS_INLINE RowMoments<wide_t<T>> row_moments(const T* x, int64_t n, double
 template <class T>
 void layer_norm(const Parallel& par, In<T> x, In<T> weight, In<T> bias, double eps, Out<T> y) {
   using W = wide_t<T>;
-  require(x.rank > 0, "x has no dimension to normalise over");
-  auto check = [&](const char* name, In<T> v) {
-    if (!v) return;
-    require(v.rank == 1, name, " has ", v.rank, " dimensions; expected 1");
-    require(v.size(0) == x.size(-1), name, " holds ", v.size(0), " numbers; the last dimension of x has ", x.size(-1));
-  };
-  check("weight", weight);
-  check("bias", bias);
+  detail::check_layer_norm(untyped(x), untyped(weight), untyped(bias));
   const int64_t n = x.size(-1), rows = x.numel(0, x.rank - 1);
   if (n == 0) return;
   const bool past_caches = streams(y.data, rows, n);
-  par(rows, rows_per_range(n), [&](int64_t begin, int64_t end) {
-    auto measure = [&](int64_t row) { return detail::row_moments(x.data + row * n, n, eps); };
-    measure_and_write(begin, end, n, measure, [&](int64_t row, const detail::RowMoments<W>& moments) {
-      auto write = [&](auto&& affine) {
-        write_row(y.data + row * n, n, past_caches, [&, p = x.data + row * n](int64_t i, auto live) {
-          return affine(i, live, (load(p + i, live) - moments.mean - moments.correction) * moments.scale);
+  const double share = 1 / double(n);
+  const Same<T> ones(1.0f), zeros(-0.0f);  // a·1 + −0 is a, also where a is −0
+  const RowOrSame<T> weights = ones.unless(weight.data), biases = zeros.unless(bias.data);
+  auto range = [&](int64_t begin, int64_t end) __attribute__((noinline)) {
+    measure_and_write(
+        begin, end, n, [&](int64_t row) { return detail::row_moments(x.data + row * n, n, share, eps); },
+        [&](int64_t row, detail::RowMoments<W> moments) {
+          auto y_at = [=, p = x.data + row * n, w = weights, b = biases](int64_t i, auto live) {
+            const vec<W> normal = (load(p + i, live) - moments.mean - moments.correction) * moments.scale;
+            return fma(normal, w.at(i, live), b.at(i, live));
+          };
+          write_row(y.data + row * n, n, past_caches, y_at);
         });
-      };
-      if (weight && bias) {
-        write([&](int64_t i, auto live, vec<W> v) {
-          return fma(v, load(weight.data + i, live), load(bias.data + i, live));
-        });
-      } else if (weight) {
-        write([&](int64_t i, auto live, vec<W> v) { return v * load(weight.data + i, live); });
-      } else if (bias) {
-        write([&](int64_t i, auto live, vec<W> v) { return v + load(bias.data + i, live); });
-      } else {
-        write([](int64_t, auto, vec<W> v) { return v; });
-      }
-    });
     if (past_caches) stream_fence();
-  });
+  };
+  par(rows, rows_per_range(n), range);
 }
 
 }  // namespace deployops

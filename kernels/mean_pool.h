@@ -3,18 +3,26 @@
 
 #include "deployops/parallel.h"
 #include "deployops/rows.h"
-#include "deployops/tensor.h"
+#include "deployops/untyped.h"
 
 namespace deployops {
+
+namespace detail {
+
+__attribute__((noinline)) inline void check_mean_pool(In<char> x) {
+  require(x.rank == 4 || x.rank == 2, "x has ", x.rank,
+          " dimensions; expected 4, (N, C, H, W) to average over H and W, or 2, (N, L) to average over L");
+}
+
+}  // namespace detail
 
 template <class T>
 void mean_pool(const Parallel& par, In<T> x, Out<T> y) {
   using W = wide_t<T>;
-  require(x.rank == 4 || x.rank == 2, "x has ", x.rank,
-          " dimensions; expected 4, (N, C, H, W) to average over H and W, or 2, (N, L) to average over L");
+  detail::check_mean_pool(untyped(x));
   const int64_t rows = x.numel(0, x.rank / 2), n = x.numel(x.rank / 2, x.rank);
-  auto sum = [&](int64_t begin, int64_t count) {
-    return row_sum<W>(count, [p = x.data + begin](int64_t i, auto live) { return load(p + i, live); });
+  auto sum = [&](int64_t begin, int64_t count) __attribute__((noinline)) {
+    return row_sum<W, sums_at_once<T>>(count, [p = x.data + begin](int64_t i, auto live) { return load(p + i, live); });
   };
   // The mean of nothing is 0/0.
   auto mean = [&](W total) { return T(W(double(total) / double(n))); };

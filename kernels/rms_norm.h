@@ -3,34 +3,30 @@
 
 #include "deployops/parallel.h"
 #include "deployops/rows.h"
-#include "deployops/tensor.h"
+#include "deployops/untyped.h"
 
 namespace deployops {
 
 namespace detail {
 
 // 1/√(mean(x²) + eps) of a row; `x_at(i, live)` gives its vectors.
-template <class W, class F>
-DEPLOYOPS_INLINE W inverse_rms(int64_t n, double eps, F&& x_at) {
-  const W squares = row_sums<W, 1>(n, [&](int64_t i, auto live, Vectors<W, 1>& sums) {
+template <class T, class F>
+DEPLOYOPS_INLINE wide_t<T> inverse_rms(int64_t n, double eps, F&& x_at) {
+  using W = wide_t<T>;
+  const W squares = row_sums<W, 1, sums_at_once<T>>(n, [&](int64_t i, auto live, Vectors<W, 1>& sums) {
     const vec<W> v = x_at(i, live);
     sums[0] = fma(v, v, sums[0]);
   })[0];
   return W(1 / std::sqrt(double(squares) / double(n) + eps));
 }
 
-// y = x·r·weight for a row; `weight` may be null.
+// y = x·r·weight for a row.
 template <class T>
-DEPLOYOPS_INLINE void scale_row(const T* x, wide_t<T> r, const T* weight, int64_t n, bool past_caches, T* y) {
-  if (weight == nullptr) {
-    write_row(y, n, past_caches, [=](int64_t i, auto live) { return load(x + i, live) * r; });
-  } else {
-    write_row(y, n, past_caches, [=](int64_t i, auto live) { return load(x + i, live) * r * load(weight + i, live); });
-  }
+DEPLOYOPS_INLINE void scale_row(const T* x, wide_t<T> r, RowOrSame<T> weight, int64_t n, bool past_caches, T* y) {
+  write_row(y, n, past_caches, [=](int64_t i, auto live) { return load(x + i, live) * r * weight.at(i, live); });
 }
 
-template <class T>
-void check_rms_norm_weight(In<T> x, In<T> weight) {
+__attribute__((noinline)) inline void check_rms_norm_weight(In<char> x, In<char> weight) {
   require(x.rank > 0, "x has no dimension to normalise over");
   if (!weight) return;
   require(weight.rank == 1, "weight has ", weight.rank, " dimensions; expected 1");
@@ -42,22 +38,25 @@ void check_rms_norm_weight(In<T> x, In<T> weight) {
 
 template <class T>
 void rms_norm(const Parallel& par, In<T> x, In<T> weight, double eps, Out<T> y) {
-  using W = wide_t<T>;
-  detail::check_rms_norm_weight(x, weight);
+  detail::check_rms_norm_weight(untyped(x), untyped(weight));
   const int64_t n = x.size(-1), rows = x.numel(0, x.rank - 1);
   if (n == 0) return;
   const bool past_caches = streams(y.data, rows, n);
-  par(rows, rows_per_range(n), [&](int64_t begin, int64_t end) {
+  const Same<T> ones(1.0f);
+  const RowOrSame<T> weights = ones.unless(weight.data);
+  auto range = [&](int64_t begin, int64_t end) __attribute__((noinline)) {
     measure_and_write(
         begin, end, n,
         [&](int64_t row) {
-          return detail::inverse_rms<W>(n, eps, [p = x.data + row * n](int64_t i, auto live) { return load(p + i, live); });
+          auto x_at = [p = x.data + row * n](int64_t i, auto live) { return load(p + i, live); };
+          return detail::inverse_rms<T>(n, eps, x_at);
         },
-        [&](int64_t row, W r) {
-          detail::scale_row(x.data + row * n, r, weight.data, n, past_caches, y.data + row * n);
+        [&](int64_t row, wide_t<T> r) {
+          detail::scale_row(x.data + row * n, r, weights, n, past_caches, y.data + row * n);
         });
     if (past_caches) stream_fence();
-  });
+  };
+  par(rows, rows_per_range(n), range);
 }
 
 }  // namespace deployops

@@ -8,7 +8,7 @@
 
 #include "deployops/parallel.h"
 #include "deployops/rows.h"
-#include "deployops/tensor.h"
+#include "deployops/untyped.h"
 #include "deployops/vector_math.h"
 
 namespace deployops {
@@ -34,8 +34,8 @@ class SoftmaxRows {
     W previous = m, sum{};
     for (int64_t row = begin; row < end; ++row) {
       W next{};
-      if (row > begin && row + 1 < end && n_ >= L) {
-        all_passes(row, previous, 1 / sum, m, sum, next);
+      if (kept != Kept::nowhere && row > begin && row + 1 < end && n_ >= L) {
+        all_passes(row, 1 / sum, m, sum, next);
       } else {
         if (row > begin) divide(row - 1, previous, 1 / sum);
         if (row + 1 < end) next = maximum(row + 1);
@@ -74,7 +74,7 @@ class SoftmaxRows {
     return row_max<W>(n_, [p = x_ + row * n_](int64_t i, auto live) { return load(p + i, live); });
   }
   W sum_of_exps(int64_t row, W m) {
-    return row_sum<W>(n_, [&](int64_t i, auto live) {
+    return row_sum<W, 1>(n_, [&](int64_t i, auto live) {
       const vec<W> v = exp_at(row, m, i, live);
       keep(row, i, v, live);
       return v;
@@ -88,19 +88,17 @@ class SoftmaxRows {
     }
   }
 
-  // `divide` of the row before, with its m and r, `sum_of_exps` of this row, and `maximum` of the next, in one loop:
+  // `divide` of the row before, with its r, `sum_of_exps` of this row, and `maximum` of the next, in one loop:
   // the exps keep the arithmetic units busy, the other two the memory. n is at least a vector.
-  void all_passes(int64_t row, W m_before, W r, W m, W& sum_of_row, W& next) {
-    constexpr int64_t part = 64 * L;
+  void all_passes(int64_t row, W r, W m, W& sum_of_row, W& next) {
     // Copies: what is stored might be a member, as far as the compiler knows.
     const int64_t n = n_;
-    const T *x = x_ + row * n, *x_before = x - n, *x_next = x + n;
+    const T *x = x_ + row * n, *x_next = x + n;
     T *y = y_ + row * n, *y_before = y - n;
     W* buffer = buffer_;
     auto kept_before = [=](int64_t i) {
       if constexpr (kept == Kept::in_y) return load(y_before + i);
-      if constexpr (kept == Kept::in_buffer) return load(buffer + i);
-      if constexpr (kept == Kept::nowhere) return deployops::exp_nonpositive(load(x_before + i) - m_before);
+      return load(buffer + i);
     };
     auto exp_at = [=](int64_t i) {
       const vec<W> v = deployops::exp_nonpositive(load(x + i) - m);
@@ -111,20 +109,24 @@ class SoftmaxRows {
     vec<W> largest_next = broadcast(-std::numeric_limits<W>::infinity());
     Total<W> total;
     const vec<W> last = kept_before(n - L) * r;  // before something else is kept there
-    for (int64_t begin = 0; begin < n; begin += part) {
-      const int64_t end = std::min(n, begin + part);
-      vec<W> sums{}, in_last{};
-      int64_t i = begin;
-      for (; i + L <= end; i += L) {
-        store<T>(y_before + i, kept_before(i) * r);
-        sums += exp_at(i);
-        largest_next = larger_number(load(x_next + i), largest_next);
+    for (int64_t i = 0; i < n;) {
+      const int64_t end = std::min(n, i + vectors_per_part * L);
+      vec<W> sums{};
+      while (i + L <= end) {
+        vec<W> some{};
+        for (const int64_t stop = std::min(end, i + vectors_per_sum * L); i + L <= stop; i += L) {
+          store<T>(y_before + i, kept_before(i) * r);
+          some += exp_at(i);
+          largest_next = larger_number(load(x_next + i), largest_next);
+        }
+        sums += some;
       }
       if (i < end) {
         store<T>(y_before + n - L, last);
-        in_last = lane_numbers<int_of<W>>() >= int_of<W>(i - (n - L)) ? exp_at(n - L) : vec<W>{};
+        sums += lane_numbers<int_of<W>>() >= int_of<W>(i - (n - L)) ? exp_at(n - L) : vec<W>{};
+        i = end;
       }
-      total.add(sum_of_lanes(sums + in_last));
+      total.add(sum_of_lanes(sums));
     }
     sum_of_row = total.value();
     next = largest_number(larger_number(load(x_next + n - L), largest_next));
@@ -137,7 +139,7 @@ class SoftmaxRows {
 };
 
 template <class T>
-void softmax_rows(const T* x, int64_t begin, int64_t end, int64_t n, T* y) {
+__attribute__((noinline)) void softmax_rows(const T* x, int64_t begin, int64_t end, int64_t n, T* y) {
   if constexpr (std::is_same_v<T, wide_t<T>>) {
     SoftmaxRows<T, Kept::in_y>(x, n, y).compute(begin, end);
   } else if (n <= SoftmaxRows<T, Kept::in_buffer>::most_in_buffer) {
@@ -153,7 +155,7 @@ constexpr int64_t columns_at_once = 2048 / sizeof(W);
 
 // The softmax of `width` columns of n numbers, each `stride` after the one above.
 template <class T>
-void softmax_columns(const T* x, int64_t n, int64_t stride, int64_t width, T* y) {
+__attribute__((noinline)) void softmax_columns(const T* x, int64_t n, int64_t stride, int64_t width, T* y) {
   using W = wide_t<T>;
   constexpr int L = lanes<W>;
   alignas(64) W largest[columns_at_once<W>], sum[columns_at_once<W>], total[columns_at_once<W>],
@@ -176,7 +178,7 @@ void softmax_columns(const T* x, int64_t n, int64_t stride, int64_t width, T* y)
   auto e = [&](int64_t i, int64_t j, auto live) {
     return deployops::exp_nonpositive(load(x + i * stride + j, live) - load(largest + j));
   };
-  constexpr int64_t lines_per_part = 128;
+  constexpr int64_t lines_per_part = 16;
   for (int64_t begin = 0; begin < n; begin += lines_per_part) {
     const int64_t end = std::min(n, begin + lines_per_part);
     std::fill_n(sum, padded, W(0));
@@ -206,32 +208,35 @@ void softmax_columns(const T* x, int64_t n, int64_t stride, int64_t width, T* y)
   }
 }
 
+__attribute__((noinline)) inline int softmax_dim(In<char> x, int64_t dim) {
+  require(-x.rank <= dim && dim < x.rank, "dim = ", dim, ", but x has ", x.rank, " dimensions");
+  return int(dim < 0 ? dim + x.rank : dim);
+}
+
 }  // namespace detail
 
 template <class T>
 void softmax(const Parallel& par, In<T> x, int64_t dim, Out<T> y) {
   using W = wide_t<T>;
-  require(-x.rank <= dim && dim < x.rank, "dim = ", dim, ", but x has ", x.rank, " dimensions");
-  const int d = int(dim < 0 ? dim + x.rank : dim);
+  const int d = detail::softmax_dim(untyped(x), dim);
   const int64_t n = x.size(d), outer = x.numel(0, d), inner = x.numel(d + 1, x.rank);
   if (n == 0 || inner == 0) return;
   constexpr int64_t elements_per_range = 8192;
   if (inner == 1) {
-    par(outer, std::max<int64_t>(1, elements_per_range / n), [&](int64_t begin, int64_t end) {
-      detail::softmax_rows(x.data, begin, end, n, y.data);
-    });
-    return;
+    auto rows = [&](int64_t begin, int64_t end) { detail::softmax_rows(x.data, begin, end, n, y.data); };
+    return par(outer, std::max<int64_t>(1, elements_per_range / n), rows);
   }
   // As many columns at once as leave what they read in the second cache, in whole lines of it.
   constexpr int64_t least = 256 / sizeof(W), second_cache = 262144 / sizeof(T);
   const int64_t width = std::clamp(second_cache / n / least * least, least, detail::columns_at_once<W>);
   const int64_t tiles = (inner + width - 1) / width;
-  par(outer * tiles, std::max<int64_t>(1, elements_per_range / (n * std::min(width, inner))), [&](int64_t begin, int64_t end) {
+  auto columns = [&](int64_t begin, int64_t end) __attribute__((noinline)) {
     for (int64_t tile = begin; tile < end; ++tile) {
       const int64_t first = tile % tiles * width, at = tile / tiles * n * inner + first;
       detail::softmax_columns(x.data + at, n, inner, std::min(width, inner - first), y.data + at);
     }
-  });
+  };
+  par(outer * tiles, std::max<int64_t>(1, elements_per_range / (n * std::min(width, inner))), columns);
 }
 
 }  // namespace deployops

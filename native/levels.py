@@ -59,7 +59,8 @@ _AVX512_CHECK = " && ".join(
 )
 
 _X86_64 = (
-    Level("portable", ("-march=x86-64",), "true"),
+    # Hardly a processor is left that needs it: small rather than fast.
+    Level("portable", ("-march=x86-64", "-O2"), "true"),
     Level("avx2", ("-march=x86-64-v3",), f"({_AVX2_CHECK})"),
     Level("avx512", ("-march=x86-64-v4",), f"({_AVX512_CHECK})"),
 )

@@ -112,9 +112,9 @@ _MP_ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
 # ULP of float32 and of float64; what the headers state.
 _BOUNDS = {
     "none": (0.5, 0.5), "relu": (0.5, 0.5), "leaky_relu": (0.5, 0.5), "sigmoid": (2.5, 2.5), "tanh": (2.7, 2.7),
-    "silu": (2.5, 2.5), "gelu": (5, 5), "gelu_tanh": (12, 25),
+    "silu": (2.5, 2.5), "gelu": (4.5, 5.5), "gelu_tanh": (12, 25),
 }  # fmt: skip
-_PORTABLE_BOUNDS = _BOUNDS | {"gelu_tanh": (50, 400)}
+_PORTABLE_BOUNDS = _BOUNDS | {"gelu": (4.5, 7), "gelu_tanh": (50, 400)}
 
 
 def _bound(activation: str, dtype: torch.dtype, level: str) -> float:

@@ -7,10 +7,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "deployops/rows.h"
-#include "deployops/tensor.h"
+#include "deployops/untyped.h"
 
 namespace deployops {
 namespace detail {
@@ -53,20 +54,26 @@ struct ScoreTerm {
   explicit operator bool() const { return present; }
 };
 
-template <class W, class T>
-ScoreTerm<W> score_term(const char* name, In<T> x, const int64_t (&whole)[4]) {
-  if (!x) return {};
+__attribute__((noinline)) inline std::array<int64_t, 4> steps_in_scores(const char* name, In<char> x, const std::array<int64_t, 4>& scores) {
   require(x.rank <= 4, name, " has ", x.rank, " dimensions; expected at most 4");
-  int64_t steps[4] = {}, step = 1;
-  for (int d = 3; d >= 4 - x.rank; --d) {
+  std::array<int64_t, 4> steps{};
+  bool fits = true;
+  for (int64_t d = 3, step = 1; d >= 4 - x.rank; --d) {
     const int64_t size = x.sizes[d - (4 - x.rank)];
-    require(size == 1 || size == whole[d], name, " is ", x,
-            " and does not broadcast to (batch, heads of q, length of q, length of k) = (", whole[0], ", ", whole[1],
-            ", ", whole[2], ", ", whole[3], ")");
+    fits &= size == 1 || size == scores[d];
     steps[d] = size == 1 ? 0 : step;
     step *= size;
   }
-  return {true, WideView<W>::of(x.data), steps[0], steps[1], steps[2], steps[3]};
+  require(fits, name, " is ", x, " and does not broadcast to (batch, heads of q, length of q, length of k) = (",
+          scores[0], ", ", scores[1], ", ", scores[2], ", ", scores[3], ")");
+  return steps;
+}
+
+template <class W, class T>
+ScoreTerm<W> score_term(const char* name, In<T> x, const std::array<int64_t, 4>& scores) {
+  if (!x) return {};
+  const std::array<int64_t, 4> step = steps_in_scores(name, untyped(x), scores);
+  return {true, WideView<W>::of(x.data), step[0], step[1], step[2], step[3]};
 }
 
 template <class W>

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "deployops/parallel.h"
@@ -128,22 +127,28 @@ __attribute__((noinline)) void elementwise_repeated(const ElementwiseWork<T>& wo
 constexpr int64_t elementwise_grain(Cost cost) { return cost == Cost::memory ? 32768 : 8192; }
 
 template <class T, int N>
-__attribute__((noinline)) void run_elementwise(const Parallel& par, Cost cost, const ElementwiseWork<T>& work,
-                                               const T* const* data, const RepeatedLayout<N>* layout) {
-  const int64_t grain = elementwise_grain(cost);
-  if (layout == nullptr || layout->repeats_nothing()) {
-    par(work.n, grain, [&](int64_t begin, int64_t end) { elementwise_contiguous<T, N>(work, data, begin, end); });
+__attribute__((noinline)) void run_contiguous(const Parallel& par, Cost cost, const ElementwiseWork<T>& work,
+                                              const T* const* data) {
+  par(work.n, elementwise_grain(cost),
+      [&](int64_t begin, int64_t end) { elementwise_contiguous<T, N>(work, data, begin, end); });
+}
+
+template <class T, int N>
+__attribute__((noinline)) void run_repeated(const Parallel& par, Cost cost, const ElementwiseWork<T>& work,
+                                            const T* const* data, const RepeatedLayout<N>& layout) {
+  if (layout.repeats_nothing()) {
+    run_contiguous<T, N>(par, cost, work, data);
   } else {
-    par(work.n, grain, [&](int64_t begin, int64_t end) { elementwise_repeated(work, data, *layout, begin, end); });
+    par(work.n, elementwise_grain(cost),
+        [&](int64_t begin, int64_t end) { elementwise_repeated(work, data, layout, begin, end); });
   }
 }
 
 template <Cost cost, class T, class F, int N>
-DEPLOYOPS_INLINE void run_elementwise(const Parallel& par, T* y, int64_t n, const F& f,
-                                      const std::array<const T*, N>& data, const RepeatedLayout<N>* layout) {
+DEPLOYOPS_INLINE ElementwiseWork<T> elementwise_work(T* y, int64_t n, const F& f) {
   // An output larger than the caches is written past them, where that is the time it takes.
   const bool past_caches = cost == Cost::memory && n >= (int64_t(1) << 24) / int64_t(sizeof(T));
-  run_elementwise<T, N>(par, cost, {elementwise_loop_of<cost, T, F, N>, &f, y, n, past_caches}, data.data(), layout);
+  return {elementwise_loop_of<cost, T, F, N>, &f, y, n, past_caches};
 }
 
 }  // namespace detail
@@ -151,14 +156,16 @@ DEPLOYOPS_INLINE void run_elementwise(const Parallel& par, T* y, int64_t n, cons
 // y[i] = f(x[i], …) for i from 0 to n − 1, in vectors of wide_t<T>. y overlaps no operand.
 template <Cost cost, class T, class F, class... X>
 void elementwise(const Parallel& par, T* y, int64_t n, const F& f, const X*... x) {
-  detail::run_elementwise<cost, T, F, sizeof...(X)>(par, y, n, f, {x...}, nullptr);
+  const T* const data[] = {x...};
+  detail::run_contiguous<T, sizeof...(X)>(par, cost, detail::elementwise_work<cost, T, F, sizeof...(X)>(y, n, f), data);
 }
 
 // As above, with operands that repeat as `layout` says.
 template <Cost cost, class T, class F, int N, class... X>
 void elementwise(const Parallel& par, const RepeatedLayout<N>& layout, T* y, const F& f, const X*... x) {
   static_assert(N == sizeof...(X));
-  detail::run_elementwise<cost, T, F, N>(par, y, layout.numel(), f, {x...}, &layout);
+  const T* const data[] = {x...};
+  detail::run_repeated<T, N>(par, cost, detail::elementwise_work<cost, T, F, N>(y, layout.numel(), f), data, layout);
 }
 
 }  // namespace deployops

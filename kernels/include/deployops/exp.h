@@ -96,29 +96,28 @@ DEPLOYOPS_INLINE ExpParts<V> exp_parts(V x, Low... x_low) {
 }
 
 template <class P, class V>
-DEPLOYOPS_INLINE V exp_in_range(V x) {
+DEPLOYOPS_INLINE V exp_in_range_to(V x) {
   const ExpParts<V> e = exp_parts<P>(x);
   return scale(e.p + element_t<V>(1), e.n);
 }
 
 template <class P, class V>
-DEPLOYOPS_INLINE V exp_nonpositive(V x) {
-  return exp_in_range<P>(at_least(x, ExpNumbers<P>::lowest));
+DEPLOYOPS_INLINE V exp_nonpositive_to(V x) {
+  return exp_in_range_to<P>(at_least(x, ExpNumbers<P>::lowest));
 }
 template <class P, class V>
-DEPLOYOPS_INLINE V exp(V x) {
-  return exp_nonpositive<P>(at_most(x, ExpNumbers<P>::highest));
+DEPLOYOPS_INLINE V exp_to(V x) {
+  return exp_nonpositive_to<P>(at_most(x, ExpNumbers<P>::highest));
 }
 
 }  // namespace detail
 
-// exp(x), at most 1.02 ULP off in float and 1.01 in double. −∞ gives 0, ∞ gives ∞, NaN gives NaN; subnormal results
-// are rounded like any other.
-DEPLOYOPS_INLINE vec<float> exp(vec<float> x) { return detail::exp<float>(x); }
-DEPLOYOPS_INLINE vec<double> exp(vec<double> x) { return detail::exp<double>(x); }
+// exp(x), at most 1.1 ULP off. −∞ gives 0, ∞ gives ∞, NaN gives NaN; subnormal results are rounded like any other.
+DEPLOYOPS_INLINE vec<float> exp(vec<float> x) { return detail::exp_to<float>(x); }
+DEPLOYOPS_INLINE vec<double> exp(vec<double> x) { return detail::exp_to<double>(x); }
 
 // The same where x ≤ 0 or NaN, a little cheaper.
-DEPLOYOPS_INLINE vec<float> exp_nonpositive(vec<float> x) { return detail::exp_nonpositive<float>(x); }
-DEPLOYOPS_INLINE vec<double> exp_nonpositive(vec<double> x) { return detail::exp_nonpositive<double>(x); }
+DEPLOYOPS_INLINE vec<float> exp_nonpositive(vec<float> x) { return detail::exp_nonpositive_to<float>(x); }
+DEPLOYOPS_INLINE vec<double> exp_nonpositive(vec<double> x) { return detail::exp_nonpositive_to<double>(x); }
 
 }  // namespace deployops

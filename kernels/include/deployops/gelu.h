@@ -5,7 +5,8 @@
 // in 50 digits, coefficients then rounded): 1.4e-8 for float, 3.6e-17 for double. What is needed, t·g(t), is u times
 // that. t² enters exp with the rounding of the square, which would cost t²/2 ULP otherwise.
 //
-// T is the type that a result is rounded to. For halves fewer digits are computed: 0.52 ULP of a half at most.
+// T is the type that a result is rounded to. For halves fewer digits are computed: at most 0.55 ULP of float16 off, 0.51
+// of bfloat16.
 #pragma once
 
 #include "deployops/logistic.h"
@@ -47,7 +48,7 @@ struct GeluNumbers<float16> : GeluNumbers<float> {
 };
 
 template <class P, class V>
-DEPLOYOPS_INLINE V gelu(V z) {
+DEPLOYOPS_INLINE V gelu_to(V z) {
   using W = element_t<V>;
   using Numbers = GeluNumbers<P>;
   const V t = at_most(abs(z), Numbers::is_zero);
@@ -78,37 +79,37 @@ template <> struct GeluTanhNumbers<double> {
 };
 
 template <class P, class V>
-DEPLOYOPS_INLINE V gelu_tanh(V z) {
+DEPLOYOPS_INLINE V gelu_tanh_to(V z) {
   using Numbers = GeluTanhNumbers<element_t<V>>;
   const V linear = broadcast(Numbers::linear), cubic = broadcast(Numbers::cubic);
   const V square = z * z;
   const V factor = fma(square, cubic, linear);
   const V argument = z * factor;
   if constexpr (std::is_same_v<P, float16>) {
-    return times_logistic<P>(z, argument);
+    return times_logistic_to<P>(z, argument);
   } else {
     // What the roundings of these three left out: it comes back `argument` times as large.
     V low = fma(square, broadcast(Numbers::cubic_low), broadcast(Numbers::linear_low));
     low = fma(rounding_of_product(z, z, square), cubic, low);
     low = (fma(square, cubic, -factor) + linear) + low;
     low = fma(z, low, rounding_of_product(z, factor, argument));
-    return times_logistic<P>(z, argument, low);
+    return times_logistic_to<P>(z, argument, low);
   }
 }
 
 }  // namespace detail
 
-// z·Φ(z), the exact form, at most 5 ULP off. −∞ gives NaN, as −∞·0.
+// z·Φ(z), the exact form. At most 4.5 ULP off in float, 5.5 in double, without fma 7. −∞ gives NaN, as −∞·0.
 template <class T>
 DEPLOYOPS_INLINE vec<wide_t<T>> gelu(vec<wide_t<T>> z) {
-  return detail::gelu<detail::precision<T>>(z);
+  return detail::gelu_to<detail::precision<T>>(z);
 }
 
-// z·(1 + tanh(√(2/π)·(z + 0.044715·z³)))/2. −∞ gives NaN, as −∞·0. At most 12 ULP off in float, 25 in double, 3 where
-// |z| < 2; without fma (x86-64-v1) 50 and 400.
+// z·(1 + tanh(√(2/π)·(z + 0.044715·z³)))/2. −∞ gives NaN, as −∞·0. At most 12 ULP off in float, 25 in double, and far
+// fewer above −5; without fma at most 50 and 400.
 template <class T>
 DEPLOYOPS_INLINE vec<wide_t<T>> gelu_tanh(vec<wide_t<T>> z) {
-  return detail::gelu_tanh<detail::precision<T>>(z);
+  return detail::gelu_tanh_to<detail::precision<T>>(z);
 }
 
 }  // namespace deployops

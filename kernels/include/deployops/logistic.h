@@ -1,6 +1,7 @@
 // The logistic function 1/(1 + exp(−x)), its product with a number, and tanh.
 //
-// T is the type that a result is rounded to. For halves fewer digits are computed: 0.52 ULP of a half at most.
+// T is the type that a result is rounded to. For halves fewer digits are computed: at most 0.55 ULP of float16 off, 0.51
+// of bfloat16.
 #pragma once
 
 #include "deployops/exp.h"
@@ -26,14 +27,14 @@ template <> struct LogisticNumbers<double> {
 };
 
 template <class P, class V>
-DEPLOYOPS_INLINE V logistic(V x) {
+DEPLOYOPS_INLINE V logistic_to(V x) {
   using W = element_t<V>;
-  const V e = exp_nonpositive<P>(-abs(x));
+  const V e = exp_nonpositive_to<P>(-abs(x));
   return (x < W(0) ? e : broadcast(W(1))) / (e + W(1));
 }
 
 template <class P, class V, class... Low>
-DEPLOYOPS_INLINE V times_logistic(V x, V z, Low... z_low) {
+DEPLOYOPS_INLINE V times_logistic_to(V x, V z, Low... z_low) {
   using W = element_t<V>;
   using Numbers = LogisticNumbers<W>;
   const auto zero = z < Numbers::product_is_zero;
@@ -54,7 +55,7 @@ DEPLOYOPS_INLINE V times_logistic(V x, V z, Low... z_low) {
 }
 
 template <class P, class V>
-DEPLOYOPS_INLINE V tanh(V x) {
+DEPLOYOPS_INLINE V tanh_to(V x) {
   using W = element_t<V>;
   // With m = exp(−2|x|) − 1, which does not cancel near 0, it is −m/(2 + m).
   const ExpParts<V> e = exp_parts<P>(at_least(W(-2) * abs(x), LogisticNumbers<W>::tanh_is_one));
@@ -68,25 +69,25 @@ DEPLOYOPS_INLINE V tanh(V x) {
 // 1/(1 + exp(−x)), at most 2.5 ULP off. Small results keep their digits down to the last subnormal number.
 template <class T>
 DEPLOYOPS_INLINE vec<wide_t<T>> logistic(vec<wide_t<T>> x) {
-  return detail::logistic<detail::precision<T>>(x);
+  return detail::logistic_to<detail::precision<T>>(x);
 }
 
 // x·logistic(z), at most 2.5 ULP off, also where logistic(z) is subnormal or 0 and the product is not. An infinite x
 // gives NaN where logistic(z) is 0, as ∞·0 does.
 template <class T>
 DEPLOYOPS_INLINE vec<wide_t<T>> times_logistic(vec<wide_t<T>> x, vec<wide_t<T>> z) {
-  return detail::times_logistic<detail::precision<T>>(x, z);
+  return detail::times_logistic_to<detail::precision<T>>(x, z);
 }
 // x·logistic(z + z_low), z_low being what the rounding of z left out: an error of z comes back z times as large.
 template <class T>
 DEPLOYOPS_INLINE vec<wide_t<T>> times_logistic(vec<wide_t<T>> x, vec<wide_t<T>> z, vec<wide_t<T>> z_low) {
-  return detail::times_logistic<detail::precision<T>>(x, z, z_low);
+  return detail::times_logistic_to<detail::precision<T>>(x, z, z_low);
 }
 
 // At most 2.7 ULP off. Keeps the sign of 0; tiny x give themselves.
 template <class T>
 DEPLOYOPS_INLINE vec<wide_t<T>> tanh(vec<wide_t<T>> x) {
-  return detail::tanh<detail::precision<T>>(x);
+  return detail::tanh_to<detail::precision<T>>(x);
 }
 
 }  // namespace deployops

@@ -12,12 +12,12 @@
 
 namespace deployops {
 
-// The dims of an output, the outermost first, with the strides of N operands along them: 0 where one repeats.
+// The dims of an output, the outermost first, and which of N operands have each of them; the others repeat along it.
 template <int N>
 class RepeatedLayout {
  public:
   // Adds an inner dimension; `along` says which operands have it.
-  void dimension(int64_t size, const std::array<bool, N>& along) {
+  __attribute__((noinline)) void dimension(int64_t size, const std::array<bool, N>& along) {
     numel_ *= size;
     if (size == 1) return;
     // Neighbouring dims that the same operands have are one.

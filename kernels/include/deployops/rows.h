@@ -5,6 +5,7 @@
 // Results that are written twice are the same ones, so a pass must not read what it writes (`rescale_row` may).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -134,44 +135,58 @@ class Total {
 
 namespace detail {
 
-// Vectors added up in W before their sum goes to a `Total`: 64 in a row of each of four accumulators.
-constexpr int vectors_per_part = 256;
+// Vectors added up one after the other, and such sums, before the sum goes to a `Total`. Equal numbers all round the
+// same way, so that a long row of additions has an error that grows with its length.
+constexpr int vectors_per_sum = 16;
+constexpr int vectors_per_part = vectors_per_sum * 16;
 
 template <class W, int K>
 using Vectors = std::array<vec<W>, K>;
 
 // The sums over elements begin … end, at least one vector.
-template <class W, int K, class F>
+template <class W, int K, int A, class F>
 DEPLOYOPS_INLINE std::array<W, K> sums_of_part(int64_t begin, int64_t end, F& add) {
   constexpr int L = lanes<W>;
-  Vectors<W, K> sums[4] = {};
+  Vectors<W, K> all{};
   int64_t i = begin;
-  for (; i + 4 * L <= end; i += 4 * L) {
+  while (i + A * L <= end) {
+    Vectors<W, K> sums[A] = {};
+    const int64_t stop = std::min(end, i + A * L * vectors_per_sum);
+    for (; i + A * L <= stop; i += A * L) {
 #pragma GCC unroll 4
-    for (int a = 0; a < 4; ++a) add(i + a * L, AllLanes{}, sums[a]);
+      for (int a = 0; a < A; ++a) add(i + a * L, AllLanes{}, sums[a]);
+    }
+#pragma GCC unroll 4
+    for (int k = 0; k < K; ++k) {
+      static_assert(A == 1 || A == 2 || A == 4);
+      if constexpr (A == 1) all[k] += sums[0][k];
+      if constexpr (A == 2) all[k] += sums[0][k] + sums[1][k];
+      if constexpr (A == 4) all[k] += (sums[0][k] + sums[1][k]) + (sums[2][k] + sums[3][k]);
+    }
   }
-#pragma GCC unroll 3
-  for (int a = 0; a < 3; ++a) {
-    if (i + L > end) break;
-    add(i, AllLanes{}, sums[a]);
-    i += L;
+  if constexpr (A > 1) {
+    for (; i + L <= end; i += L) add(i, AllLanes{}, all);
   }
   if (i < end) {
-    Vectors<W, K> more = sums[3];
+    Vectors<W, K> more = all;
     add(end - L, AllLanes{}, more);
     const vec<int_of<W>> new_ones = lane_numbers<int_of<W>>() >= int_of<W>(i - (end - L));
-    for (int k = 0; k < K; ++k) sums[3][k] = new_ones ? more[k] : sums[3][k];
+    for (int k = 0; k < K; ++k) all[k] = new_ones ? more[k] : all[k];
   }
   std::array<W, K> totals;
-  for (int k = 0; k < K; ++k) totals[k] = sum_of_lanes((sums[0][k] + sums[1][k]) + (sums[2][k] + sums[3][k]));
+  for (int k = 0; k < K; ++k) totals[k] = sum_of_lanes(all[k]);
   return totals;
 }
 
 }  // namespace detail
 
+// How many sums to add up side by side, so that they do not wait for each other: fewer where each needs more work.
+template <class T>
+constexpr int sums_at_once = std::is_same_v<T, wide_t<T>> ? 4 : 2;
+
 // K sums over a row. add(i, live, sums) adds the terms of a vector to `sums`, an array of K vectors. The order of the
 // additions depends on n only.
-template <class W, int K, class F>
+template <class W, int K, int A, class F>
 DEPLOYOPS_INLINE std::array<W, K> row_sums(int64_t n, F&& add) {
   constexpr int64_t part = int64_t(detail::vectors_per_part) * lanes<W>;
   std::array<W, K> sums{};
@@ -187,7 +202,7 @@ DEPLOYOPS_INLINE std::array<W, K> row_sums(int64_t n, F&& add) {
   for (int64_t begin = 0;;) {
     // what is left over joins the last part: a part has at least one vector
     const int64_t end = n - begin < 2 * part ? n : begin + part;
-    sums = detail::sums_of_part<W, K>(begin, end, add);
+    sums = detail::sums_of_part<W, K, A>(begin, end, add);
     if (begin == 0 && end == n) return sums;
     for (int k = 0; k < K; ++k) totals[k].add(sums[k]);
     begin = end;
@@ -198,9 +213,9 @@ DEPLOYOPS_INLINE std::array<W, K> row_sums(int64_t n, F&& add) {
 }
 
 // Σ term(i, live) over a row.
-template <class W, class F>
+template <class W, int A = 2, class F>
 DEPLOYOPS_INLINE W row_sum(int64_t n, F&& term) {
-  return row_sums<W, 1>(n, [&](int64_t i, auto live, detail::Vectors<W, 1>& sums) { sums[0] += term(i, live); })[0];
+  return row_sums<W, 1, A>(n, [&](int64_t i, auto live, detail::Vectors<W, 1>& sums) { sums[0] += term(i, live); })[0];
 }
 
 // The largest number of f(i, live) over a row, NaN left out; −∞ where there is none.
@@ -218,16 +233,18 @@ DEPLOYOPS_INLINE W row_max(int64_t n, F&& f) {
 #pragma GCC unroll 4
       for (int a = 0; a < 4; ++a) found[a] = larger_number(f(i + a * L, AllLanes{}), found[a]);
     }
-#pragma GCC unroll 3
-    for (int a = 0; a < 3; ++a) {
-      if (i + L > n) break;
-      found[a] = larger_number(f(i, AllLanes{}), found[a]);
-      i += L;
-    }
-    if (i < n) found[3] = larger_number(f(n - L, AllLanes{}), found[3]);
+    for (; i + L <= n; i += L) found[0] = larger_number(f(i, AllLanes{}), found[0]);
+    if (i < n) found[1] = larger_number(f(n - L, AllLanes{}), found[1]);
   }
   return largest_number(larger_number(larger_number(found[0], found[1]), larger_number(found[2], found[3])));
 }
+
+// Whether `stream` is more than `store`.
+#if defined(DEPLOYOPS_AVX512) || defined(DEPLOYOPS_AVX2)
+constexpr bool can_stream = true;
+#else
+constexpr bool can_stream = false;
+#endif
 
 // y[i …] = f(i, live). With `past_caches`, y is aligned for `stream`; end with `stream_fence`.
 template <class T, class F>
@@ -238,12 +255,12 @@ DEPLOYOPS_INLINE void write_row(T* y, int64_t n, bool past_caches, F&& f) {
     return;
   }
   int64_t i = 0;
-  if (past_caches) {
-    for (; i + L <= n; i += L) stream<T>(y + i, f(i, AllLanes{}));
-  } else {
-#pragma GCC unroll 4
-    for (; i + L <= n; i += L) store<T>(y + i, f(i, AllLanes{}));
+  if constexpr (can_stream) {
+    if (past_caches) {
+      for (; i + L <= n; i += L) stream<T>(y + i, f(i, AllLanes{}));
+    }
   }
+  for (; i + L <= n; i += L) store<T>(y + i, f(i, AllLanes{}));
   if (i < n) store<T>(y + n - L, f(n - L, AllLanes{}));
 }
 
@@ -256,7 +273,6 @@ DEPLOYOPS_INLINE void rescale_row(W* y, int64_t n, W factor) {
     return;
   }
   const vec<W> last = load(y + n - L) * factor;  // before the vectors that it overlaps are written
-#pragma GCC unroll 4
   for (int64_t i = 0; i + L <= n; i += L) store<W>(y + i, load(y + i) * factor);
   store<W>(y + n - L, last);
 }
@@ -267,7 +283,7 @@ inline bool streams(const T* y, int64_t rows, int64_t n) {
   constexpr size_t bytes = lanes<wide_t<T>> * sizeof(T);
   constexpr int64_t larger_than_caches = int64_t(1) << 25;
   const bool aligned = reinterpret_cast<uintptr_t>(y) % bytes == 0 && (rows == 1 || size_t(n) * sizeof(T) % bytes == 0);
-  return aligned && rows * n >= larger_than_caches / int64_t(sizeof(T));
+  return can_stream && aligned && rows * n >= larger_than_caches / int64_t(sizeof(T));
 }
 
 // found = measure(row), then write(row, found), for each row. The next short row is measured before one is written:
@@ -282,6 +298,28 @@ DEPLOYOPS_INLINE void measure_and_write(int64_t begin, int64_t end, int64_t n, M
     found = next;
   }
 }
+
+// A weight or bias of n numbers that may be absent: then a vector of the same number is read again and again.
+template <class T>
+struct RowOrSame {
+  const T* first;
+  int64_t mask;
+  template <class Live>
+  DEPLOYOPS_INLINE vec<wide_t<T>> at(int64_t i, Live live) const {
+    return load(first + (i & mask), live);
+  }
+};
+
+// A vector of the same number.
+template <class T>
+class Same {
+ public:
+  explicit Same(float number) { std::fill_n(numbers_, lanes<wide_t<T>>, T(number)); }
+  RowOrSame<T> unless(const T* row) const { return row == nullptr ? RowOrSame<T>{numbers_, 0} : RowOrSame<T>{row, -1}; }
+
+ private:
+  T numbers_[lanes<wide_t<T>>];
+};
 
 // Rows that one thread should have at least, of n elements of a cheap pass.
 inline int64_t rows_per_range(int64_t n) {

@@ -17,15 +17,21 @@ struct RowMoments {
   W mean, correction, scale;
 };
 
-// Σ (x − mean − correction), or of its squares: what few rows need.
+// What few rows need: the mean of (x − mean − correction)², and that of numbers so large that their sum overflows.
 template <class T>
-__attribute__((noinline)) wide_t<T> sum_of_deviations(const T* x, int64_t n, wide_t<T> mean, wide_t<T> correction,
-                                                      bool squared) {
+__attribute__((noinline)) double variance_of(const T* x, int64_t n, double share, wide_t<T> mean,
+                                             wide_t<T> correction) {
   using W = wide_t<T>;
-  return row_sum<W, 1>(n, [=](int64_t i, auto live) {
+  const W sum = row_sum<W, 1>(n, [=](int64_t i, auto live) {
     const vec<W> d = load(x + i, live) - mean - correction;
-    return squared ? d * d : d;
+    return d * d;
   });
+  return double(sum) * share;
+}
+template <class T>
+__attribute__((noinline)) wide_t<T> mean_of_large(const T* x, int64_t n, double share) {
+  using W = wide_t<T>;
+  return row_sum<W, 1>(n, [=, f = W(share)](int64_t i, auto live) { return load(x + i, live) * f; });
 }
 
 template <class T>
@@ -36,17 +42,18 @@ DEPLOYOPS_INLINE RowMoments<wide_t<T>> row_moments(const T* x, int64_t n, double
   const W first = W(x[0]);
   const W shifted = row_sum<W, A>(n, [=](int64_t i, auto live) { return load(x + i, live) - first; });
   W mean = W(double(first) + double(shifted) * share);
-  if (!is_finite(mean)) mean = W(double(sum_of_deviations(x, n, W(0), W(0), false)) * share);
+  if (!is_finite(mean)) mean = mean_of_large(x, n, share);
   const auto sums = row_sums<W, 2, A>(n, [=](int64_t i, auto live, Vectors<W, 2>& to) {
     const vec<W> d = load(x + i, live) - mean;
     to[0] += d;
     to[1] = fma(d, d, to[1]);
   });
-  const W correction = W(double(sums[0]) * share);
+  W correction = W(double(sums[0]) * share);
+  if (is_finite(mean) && !is_finite(correction)) correction = 0;  // too large for float, and so are their squares
   const double squares = double(sums[1]) * share, square = double(correction) * double(correction);
   double variance = squares - square;
   if (square > squares / 2) {  // this has lost digits: the deviations are smaller than the rounding of the mean
-    variance = double(sum_of_deviations(x, n, mean, correction, true)) * share;
+    variance = variance_of(x, n, share, mean, correction);
   }
   return {mean, correction, W(1 / std::sqrt(variance + eps))};
 }

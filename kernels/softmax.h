@@ -89,7 +89,8 @@ class SoftmaxRows {
   }
 
   // `divide` of the row before, with its r, `sum_of_exps` of this row, and `maximum` of the next, in one loop:
-  // the exps keep the arithmetic units busy, the other two the memory. n is at least a vector.
+  // the exps keep the arithmetic units busy, the other two the memory. n is at least a vector. The additions have the
+  // order of `sum_of_exps`: where a range of rows begins and ends changes no result.
   void all_passes(int64_t row, W r, W m, W& sum_of_row, W& next) {
     // Copies: what is stored might be a member, as far as the compiler knows.
     const int64_t n = n_;
@@ -110,7 +111,7 @@ class SoftmaxRows {
     Total<W> total;
     const vec<W> last = kept_before(n - L) * r;  // before something else is kept there
     for (int64_t i = 0; i < n;) {
-      const int64_t end = std::min(n, i + vectors_per_part * L);
+      const int64_t end = end_of_part<W>(i, n);
       vec<W> sums{};
       while (i + L <= end) {
         vec<W> some{};

@@ -94,10 +94,10 @@ def layer_formula(x: Exact, weight: Exact | float, bias: Exact | float, eps: flo
 
 
 def softmax_formula(x: Exact, dim: int) -> tuple[Exact, Exact]:
-    """The result, and how many ULP the rounding of x − max(x) makes in exp: half of its size."""
+    """The result, and the bound: the rounding of d = x − max(x) changes exp(d) by up to |d| ULP."""
     d = x - x.max(dim, keepdims=True)
     e = np.exp(d)
-    return e / e.sum(dim, keepdims=True), 4 + np.abs(d) / 2
+    return e / e.sum(dim, keepdims=True), 8 + np.abs(d)
 
 
 # --- rms_norm and add_rms_norm --------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def test_rms_norm_of_every_size(dtype: torch.dtype, level: str, cpu_kernel: Kern
         for w, factor in ((weight, exact(weight)), (None, 1.0)):
             for eps in (1e-6, 0.5):
                 got = cpu_kernel(rms_norm, x, w, eps, level=level)[0]
-                assert_close(got, rms_formula(exact(x), factor, eps), 3)
+                assert_close(got, rms_formula(exact(x), factor, eps), 4)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -129,7 +129,7 @@ def test_rms_norm_where_squares_leave_the_range(dtype: torch.dtype, level: str, 
         assert torch.equal(got[2].isnan(), x[2].isinf())
         assert not got[1:4].nan_to_num(0).any()
         if dtype == torch.float16:  # its squares are float32
-            assert_close(got[4:], rms_formula(exact(x[4:]), 1.0, 1e-6), 3)
+            assert_close(got[4:], rms_formula(exact(x[4:]), 1.0, 1e-6), 4)
         else:
             assert not got[4:].any()
     zeros = cpu_kernel(rms_norm, torch.zeros(2, 5, dtype=dtype), None, 1e-12, level=level)[0]
@@ -146,7 +146,7 @@ def test_add_rms_norm_is_the_addition_and_then_the_norm(
         y, total = cpu_kernel(add_rms_norm, x, residual, weight, 1e-6, level=level)
         assert torch.equal(total, (x.double() + residual.double()).to(dtype))
         assert torch.equal(y, cpu_kernel(rms_norm, total, weight, 1e-6, level=level)[0])
-        assert_close(y, rms_formula(exact(total), exact(weight), 1e-6), 3)
+        assert_close(y, rms_formula(exact(total), exact(weight), 1e-6), 4)
 
 
 def test_add_rms_norm_of_infinities_that_cancel(level: str, cpu_kernel: Kernel) -> None:
@@ -216,7 +216,7 @@ def test_layer_norm_beyond_the_range(dtype: torch.dtype, level: str, cpu_kernel:
         x[3, 0], x[3, 1] = -INF, INF
         x[4] = 0
         x[4, ::2], x[4, 1::2] = largest, -largest  # their sum is 0, their difference no number
-        x[5] = largest  # the sum is no number
+        x[5] = largest  # the sum is no number, the mean is
         bias = draw(n, dtype=dtype)
         got = cpu_kernel(layer_norm, x, None, bias, 1e-5, level=level)[0]
         assert got[:4].isnan().all()
@@ -224,7 +224,7 @@ def test_layer_norm_beyond_the_range(dtype: torch.dtype, level: str, cpu_kernel:
             want, scale = layer_formula(exact(x[4:]), 1.0, exact(bias), 1e-5)
             assert_close(got[4:], want, 3, scale)
         else:
-            assert torch.equal(got[4], bias)
+            assert torch.equal(got[4:], bias.expand(2, n))
 
 
 # --- softmax --------------------------------------------------------------------------------------------------
@@ -266,11 +266,9 @@ def test_softmax_of_rows_with_infinities_and_nan(dtype: torch.dtype, level: str,
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_softmax_of_large_numbers(dtype: torch.dtype, level: str, cpu_kernel: Kernel) -> None:
     largest = torch.finfo(dtype).max
-    x = torch.tensor([[largest, -largest, largest], [1e4, 9.9e3, 0], [-largest, -largest, 0]]).to(dtype)
-    got = cpu_kernel(softmax, x, 1, level=level)[0]
-    assert got[0].tolist() == [0.5, 0, 0.5]
-    assert got[1].tolist() == [1, 0, 0] if dtype == torch.float16 else got[1].argmax() == 0
-    assert got[2].tolist() == [0, 0, 1]
+    rows = [[largest, -largest, largest], [1e4, 9e3, 0], [-largest, -largest, 0]]
+    got = cpu_kernel(softmax, torch.tensor(rows, dtype=torch.float64).to(dtype), 1, level=level)[0]
+    assert got.tolist() == [[0.5, 0, 0.5], [1, 0, 0], [0, 0, 1]]
 
 
 # --- mean_pool ------------------------------------------------------------------------------------------------
@@ -338,6 +336,7 @@ def test_threads_change_nothing(dtype: torch.dtype, level: str, cpu_kernel: Kern
         (add_rms_norm, x, other, weight),
         (layer_norm, x, weight, weight),
         (softmax, x, -1),
+        (softmax, draw(40, 2999, dtype=dtype), -1),
         (softmax, x, 0),
         (softmax, x.reshape(10, 15, 1003), 1),
         (mean_pool, x),
@@ -386,7 +385,7 @@ def test_tensors_of_many_dimensions(level: str, cpu_kernel: Kernel) -> None:
     x = draw(2, 1, 3, 1, 2, 5, dtype=torch.float32)
     weight = draw(5, dtype=torch.float32)
     assert_close(
-        cpu_kernel(rms_norm, x, weight, 1e-6, level=level)[0], rms_formula(exact(x), exact(weight), 1e-6), 3
+        cpu_kernel(rms_norm, x, weight, 1e-6, level=level)[0], rms_formula(exact(x), exact(weight), 1e-6), 4
     )
     want, scale = layer_formula(exact(x), exact(weight), 0.0, 1e-5)
     assert_close(cpu_kernel(layer_norm, x, weight, None, 1e-5, level=level)[0], want, 3, scale)
@@ -407,7 +406,7 @@ def test_shapes_that_do_not_fit_are_refused(cpu_kernel: Kernel) -> None:
         ((softmax, x, 2), "dim = 2"),
         ((softmax, x, -3), "dim = -3"),
         ((softmax, scalar, 0), "0 dimensions"),
-        ((mean_pool, torch.zeros(2, 3, 4)), "3 dimensions"),
+        ((mean_pool, torch.zeros(2, 3, 4)), "dimensions"),
     ]
     for call, said in wrong:
         with pytest.raises(DeployOpsError, match=said):

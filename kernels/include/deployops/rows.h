@@ -143,6 +143,14 @@ constexpr int vectors_per_part = vectors_per_sum * 16;
 template <class W, int K>
 using Vectors = std::array<vec<W>, K>;
 
+// Where the part of a row of n that starts at `begin` ends: what is left over joins the last part, so that each has at
+// least one vector.
+template <class W>
+DEPLOYOPS_INLINE int64_t end_of_part(int64_t begin, int64_t n) {
+  constexpr int64_t part = int64_t(vectors_per_part) * lanes<W>;
+  return n - begin < 2 * part ? n : begin + part;
+}
+
 // The sums over elements begin … end, at least one vector.
 template <class W, int K, int A, class F>
 DEPLOYOPS_INLINE std::array<W, K> sums_of_part(int64_t begin, int64_t end, F& add) {
@@ -188,7 +196,6 @@ constexpr int sums_at_once = std::is_same_v<T, wide_t<T>> ? 4 : 2;
 // additions depends on n only.
 template <class W, int K, int A, class F>
 DEPLOYOPS_INLINE std::array<W, K> row_sums(int64_t n, F&& add) {
-  constexpr int64_t part = int64_t(detail::vectors_per_part) * lanes<W>;
   std::array<W, K> sums{};
   if (n < lanes<W>) {
     if (n == 0) return sums;
@@ -200,8 +207,7 @@ DEPLOYOPS_INLINE std::array<W, K> row_sums(int64_t n, F&& add) {
   }
   std::array<Total<W>, K> totals;
   for (int64_t begin = 0;;) {
-    // what is left over joins the last part: a part has at least one vector
-    const int64_t end = n - begin < 2 * part ? n : begin + part;
+    const int64_t end = detail::end_of_part<W>(begin, n);
     sums = detail::sums_of_part<W, K, A>(begin, end, add);
     if (begin == 0 && end == n) return sums;
     for (int k = 0; k < K; ++k) totals[k].add(sums[k]);

@@ -118,11 +118,11 @@ DEPLOYOPS_INLINE V copysign(V a, V b) {
 // The larger one; NaN if either is (as torch.maximum, unlike fmax).
 template <class V>
 DEPLOYOPS_INLINE V maximum(V a, V b) {
-  return (a > b) | (a != a) ? a : b;
+  return ((a > b) | (a != a)) ? a : b;
 }
 template <class V>
 DEPLOYOPS_INLINE V minimum(V a, V b) {
-  return (a < b) | (a != a) ? a : b;
+  return ((a < b) | (a != a)) ? a : b;
 }
 
 // The smaller one of a and a limit that is not NaN, and the larger one; a NaN in a stays. One instruction on x86,

@@ -141,6 +141,14 @@ def export(
 @click.option("--rtol", type=float, help="Your own relative tolerance.")
 @click.option("--threads", type=click.IntRange(1), help="Threads on both sides.")
 @click.option(
+    "--ort-library",
+    "ort_libraries",
+    multiple=True,
+    type=click.Path(),
+    metavar="LIB.so",
+    help="A custom-operator library for ONNX Runtime. Repeatable; it is run, in a process of its own.",
+)
+@click.option(
     "--latency/--no-latency", default=True, show_default=True, help="Measure both sides, interleaved."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
@@ -158,6 +166,7 @@ def validate(
     atol: float | None,
     rtol: float | None,
     threads: int | None,
+    ort_libraries: tuple[str, ...],
     latency: bool,
     as_json: bool,
 ) -> None:
@@ -181,6 +190,7 @@ def validate(
             atol=atol,
             rtol=rtol,
             threads=threads,
+            libraries=ort_libraries,
             latency=latency,
         )
     _print_json(report.to_dict()) if as_json else click.echo(report.text())
@@ -485,6 +495,9 @@ def main() -> None:
     except Exception as e:
         if os.environ.get("DEPLOYOPS_DEBUG"):
             raise
+        if isinstance(e, OSError) and e.filename is not None:  # a name too long, a folder that may not be read
+            click.echo(f"error: {str(e.filename)[:200]}: {e.strerror}", err=True)
+            sys.exit(2)
         click.echo(
             f"error: deployops met something it does not know: {type(e).__name__}: {e}\n"
             "  This is a fault of deployops. DEPLOYOPS_DEBUG=1 shows where; please report it with that text",

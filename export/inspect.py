@@ -84,25 +84,33 @@ class Inspection:
         }
 
     def summary(self) -> str:
-        """What the command line prints."""
+        """What the command line prints: with long names cut, `to_dict` has them whole."""
+        from ..ort_ops.inspection.report import report_lines, short
+
         lines = [f"{self.path}: {self.description} ({self.bytes:,} bytes)"]
         if self.unsafe_globals:
-            lines.append("  loading it would run code: it wants " + _some(self.unsafe_globals, 10))
-        lines += [f"  input   {t}" for t in self.inputs] + [f"  output  {t}" for t in self.outputs]
+            lines.append(
+                "  loading it would run code: it wants " + _some([short(n) for n in self.unsafe_globals], 10)
+            )
+        lines += [short(f"  input   {t}") for t in self.inputs]
+        lines += [short(f"  output  {t}") for t in self.outputs]
         if self.opsets:
-            lines.append("  opsets  " + ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in self.opsets.items()))
-        lines += [f"  custom  {n} × {name}" for name, n in self.custom_operators.items()]
+            opsets = [short(f"{d or 'ai.onnx'} {v}") for d, v in self.opsets.items()]
+            lines.append("  opsets  " + ", ".join(opsets))
+        lines += [short(f"  custom  {n} × {name}") for name, n in self.custom_operators.items()]
         if self.weights:
             dtypes_text = ", ".join(f"{n} {d}" for d, n in Counter(self.weights.values()).items())
-            lines.append(f"  tensors {len(self.weights)} ({dtypes_text}): {_some(list(self.weights), 5)}")
-        made = ", ".join(f"{k} {self.manifest[k]}" for k in ("deployops", "torch") if k in self.manifest)
+            lines.append(
+                f"  tensors {len(self.weights)} ({dtypes_text}): {_some([short(n) for n in self.weights], 5)}"
+            )
+        made = ", ".join(
+            short(f"{k} {self.manifest[k]}") for k in ("deployops", "torch") if k in self.manifest
+        )
         if made:
             lines.append(f"  made by {made}")
         if self.digest:
             lines.append(f"  digest  {self.digest} (checked)")
         if self.checked is not None:
-            from ..ort_ops.inspection.report import report_lines
-
             lines += report_lines(self.checked)
         if self.kind in _NEXT:
             lines.append(f"  next    {_NEXT[self.kind].format(self.path)}")

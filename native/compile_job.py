@@ -16,7 +16,12 @@ __all__ = ["CompileJob", "compile_command", "expect_cacheable", "lay_out", "with
 
 # They name files that records would not know of, ask for other outputs, or depend on the machine.
 _REFUSED = re.compile(
-    r"[^-]|@|-[IBLlMox]|-i[a-z]|-[cES]$|-Xpreprocessor|-Wp,|--sysroot|-save-temps|-specs|-gsplit-dwarf|--coverage|"
+    r"[^-]|@|-[IBLlMox]|-i[a-z]|-[cES]$|-X(preprocessor|assembler|linker)|-W[pa],|-Wl,.*-[Mm]ap|--sysroot|"
+    r"-save-temps|-specs|-gsplit-dwarf|--coverage|-wrapper|-d|-aux-info|"
+    # They write files beside the object, which the cache would not bring back.
+    r"-fdump|-fstack-usage|-fcallgraph-info|-fopt-info.*=|-fsave-optimization-record|-foptimization-record-file|"
+    r"-ftime-trace|-fproc-stat-report=|-fdiagnostics-(format=\w+-file|add-output)|--?serialize-diagnostics|"
+    r"--(aux-info|dump|save-temps|output|for-(assembler|linker)|include|imacros|specs)|"
     r"-fplugin|-fpass-plugin|-load|-fprofile|-ftest-coverage|-fauto-profile|-fsanitize-\w+list=|-fmodules|"
     r"-m(arch|tune|cpu)=native"
 )

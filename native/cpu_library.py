@@ -188,6 +188,7 @@ class _Kernel:
         row, output_dtypes = self._row(bound.tensors)
         given = op.interface.flat_inputs(bound)
         inputs = [None if t is None else self._dense(t) for t in given]
+        self._part(inputs)
         # the shape rule reads every declared input
         slots = max(len(inputs), len(op.interface.inputs))
         refs = (_TensorRef * max(slots, 1))()
@@ -239,6 +240,15 @@ class _Kernel:
             if overwritten is not None and inputs[overwritten] is not given[overwritten]:
                 given[overwritten].copy_(inputs[overwritten])
         return outputs
+
+    def _part(self, inputs: list[torch.Tensor | None]) -> None:
+        """Kernels take what they write into to be no other input's memory, as in `x.add_(x)`."""
+        for written in (k for k in self._overwrites if k is not None):
+            own = inputs[written]
+            for k, t in enumerate(inputs):
+                if k != written and t is not None and own is not None:
+                    shared = t.untyped_storage().data_ptr() == own.untyped_storage().data_ptr()
+                    inputs[k] = t.clone() if shared else t
 
     def _row(self, tensors: Mapping[str, Any]) -> tuple[int, list[str]]:
         """The number of the kernel for these dtypes; an absent input goes with the others of its type."""

@@ -191,7 +191,7 @@ class _Reader:
         d = group.first
         name = f" `{self._kernel}`" if self._kernel else ""
         lines = [
-            f"error: there is no kernel{name} with the signature that the declaration calls for. In namespace deployops, expected:",
+            f"there is no kernel{name} with the signature that the declaration calls for. In namespace deployops, expected:",
             *(f"    {line}" for line in signature.strip().splitlines()),
             f"  the compiler says: {_short(d.message)}",
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -45,7 +46,10 @@ def template(name: str) -> jinja2.Template:
 
 def entries_symbol(op: Operator, level: str) -> str:
     """The C function that gives an operator's kernels at one instruction-set level, a name of its own in a library."""
-    return f"deployops_kernels_{identifier(op.name.replace('::', '__').replace('.', '__'))}_v{op.version}_{level}"
+    # `a::b__c` and `a__b::c` are two
+    distinct = hashlib.sha256(op.name.encode()).hexdigest()[:8]
+    readable = identifier(op.name.replace("::", "__").replace(".", "__"))
+    return f"deployops_kernels_{readable[:60]}_{distinct}_v{op.version}_{level}"
 
 
 # --- entries -----------------------------------------------------------------------------------------------------
@@ -60,10 +64,10 @@ def kernel_entries(op: Operator, kernel_file: str, level: str, by_kernel: Sequen
     lists = [
         {
             "name": i.name,
-            "variable": f"list_{n}",
-            "count": f"detail::list_length(call, {len(op.interface.attributes) + n}, next)"
+            "variable": f"deployops_list_{n}",
+            "count": f"detail::list_length(deployops_call, {len(op.interface.attributes) + n}, deployops_next)"
             if counts
-            else f"detail::list_size(call, {singles})",
+            else f"detail::list_size(deployops_call, {singles})",
         }
         for n, i in enumerate(variadics)
     ]
@@ -99,22 +103,22 @@ def _arguments(op: Operator, row: KernelRow, by_kernel: Sequence[str]) -> list[s
     def input_argument(n: int, i: Input) -> str:
         element = element_type(row.inputs[i.name])
         if i.form == "variadic":
-            return f"list_{variadics.index(i.name)}.view()"
+            return f"deployops_list_{variadics.index(i.name)}.view()"
         if i.mutated:
-            return f"detail::output<{element}>(call, {overwritten[i.name]})"
-        return f"detail::input<{element}>(call, {n})"
+            return f"detail::output<{element}>(deployops_call, {overwritten[i.name]})"
+        return f"detail::input<{element}>(deployops_call, {n})"
 
-    arguments = ["*call.parallel"]
+    arguments = ["*deployops_call.parallel"]
     for name in op.interface.arguments:
         if name in attributes:
             n, a = attributes[name]
-            arguments.append(f"detail::attribute<{attribute_type(a)}>(call, {n})")
+            arguments.append(f"detail::attribute<{attribute_type(a)}>(deployops_call, {n})")
         else:
             arguments.append(input_argument(*inputs[name]))
     for n, o in enumerate(op.interface.outputs):
         if o.mutates is None:
             maker = "new_output" if o.name in by_kernel else "output"
-            arguments.append(f"detail::{maker}<{element_type(row.outputs[o.name])}>(call, {n})")
+            arguments.append(f"detail::{maker}<{element_type(row.outputs[o.name])}>(deployops_call, {n})")
     return arguments
 
 

@@ -45,5 +45,5 @@ def find_kernel(op: Operator, suffix: str = ".h") -> Path:
     listed = " or ".join(str(p) for p in places)
     raise UsageError(
         f"{op.name} has no kernel: there is no {listed}. Write one:\n{signature(op)};\n"
-        f"(`deployops ops new` starts one)"
+        f"(`deployops ops new {op.name} --ops {Path(op.source).name}` starts one)"
     )

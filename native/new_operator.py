@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import keyword
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +25,14 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_SIGNATURE", "new_kernel", "new_operator"]
 
 DEFAULT_SIGNATURE = "(x: Tensor, scale: float = 1.0) -> Tensor"
+_LONGEST = 100  # characters of a name: files are called after it, and file names end at 255 bytes
+# The names that the generated files use themselves, and what they would be mistaken for.
+_TAKEN_ARGUMENTS = {
+    "op": "the ONNX body's first parameter",
+    "par": "the kernel's first parameter",
+    "torch": "the module that the declaration uses",
+}
+_TAKEN_FUNCTIONS = ("Any", "Iterator", "Tensor", "_")  # other modules' names in the declaration
 _VALUES = {"float": "1.0", "int": "1", "bool": "True", "str": '""', "torch.dtype": "torch.float32"}
 
 
@@ -34,14 +44,19 @@ def new_operator(name: str, folder: Path, python_signature: str = DEFAULT_SIGNAT
         python_signature: of the function, `(x: Tensor, bias: Tensor | None = None, alpha: float = 1.0) -> Tensor`.
 
     The operator copies its first tensor, in the reference as in the kernel: it compiles and its test passes before
-    anything is written. Raises UsageError where a file is there already, or the signature has no place in ONNX.
+    anything is written. Raises UsageError where a file is there already, the name or an argument's stands for
+    something else, or the signature has no place in ONNX. What the signature says is not run: it holds types and
+    literal defaults, or is refused.
     """
     namespace, _, short = name.partition("::")
     if not all(p.isidentifier() and p.isascii() and not keyword.iskeyword(p) for p in (namespace, short)):
         raise UsageError(f"{name!r}: an operator is called `namespace::name`, both identifiers")
+    if len(namespace) > _LONGEST or len(short) > _LONGEST:
+        raise UsageError(f"{name[:40]}…: a namespace or a name has at most {_LONGEST} characters")
     declaration, test = folder / f"{short}.py", folder / f"test_{short}.py"
     kernel = folder / "kernels" / f"{identifier(short)}.h"
     _refuse_existing((declaration, test, kernel))
+    _refuse_shadowing(name, short)
     text = _declaration(name, short, python_signature)
     _write(declaration, text)
     try:
@@ -60,6 +75,9 @@ def new_kernel(op: Operator) -> list[Path]:
     The kernel refuses to run until it is written. Raises UsageError where one is there already.
     """
     check_compilable(op)
+    for attribute in op.interface.attributes:
+        if attribute.is_list and attribute.onnx_type.startswith("STRING"):
+            raise UsageError(f"{op.name}: {_no_texts(attribute.name)}")
     places = kernel_places(op, ".h")
     if not places:
         raise UsageError(f"{op.name} was declared in no file, so its kernel has no place")
@@ -71,15 +89,19 @@ def new_kernel(op: Operator) -> list[Path]:
 
 
 def _declaration(name: str, short: str, python_signature: str) -> str:
-    try:
-        tree = ast.parse(f"def {short}{python_signature.strip().removesuffix(':')}: ...")
-    except SyntaxError as e:
-        raise UsageError(f"the signature {python_signature!r} is no Python: {e.msg}") from None
-    function = tree.body[0]
-    if len(tree.body) != 1 or not isinstance(function, ast.FunctionDef):
-        raise UsageError(f"the signature {python_signature!r} is no function's signature")
+    function = _parsed(short, python_signature)
     arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    for a in arguments:
+        if a.arg in _TAKEN_ARGUMENTS:
+            raise UsageError(
+                f"an argument cannot be called `{a.arg}`, as {_TAKEN_ARGUMENTS[a.arg]} is: give it another name"
+            )
+        if len(a.arg) > _LONGEST:
+            raise UsageError(f"the argument {a.arg[:40]}… has a name of more than {_LONGEST} characters")
+        if re.search(r"\blist\[str\b", _annotation(a)):
+            raise UsageError(_no_texts(a.arg))
     tensors = [a.arg for a in arguments if _annotation(a).startswith(("Tensor", "list[Tensor"))]
+    given = [a.arg for a in arguments if a.arg in tensors and "None" not in _annotation(a)]
     required = [a for a in arguments if _annotation(a) in ("Tensor", "list[Tensor]")]
     returns = ast.unparse(function.returns) if function.returns else ""
     count = _results(returns)
@@ -104,11 +126,79 @@ def _declaration(name: str, short: str, python_signature: str) -> str:
         empty=each(f"torch.empty_like({first})"),
         identity=each(f"op.Identity({first})"),
         call=_sample_call(function.args, tensors),
+        call_without=_sample_call(function.args, given) if len(given) < len(tensors) else None,
     )
 
 
+def _parsed(short: str, python_signature: str) -> ast.FunctionDef:
+    """The signature as Python reads it. What it says is loaded afterwards, so nothing in it may run code."""
+    head = python_signature.strip().removesuffix(":")
+    try:
+        tree = ast.parse(f"def {short}{head}:\n    ...\n")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
+        raise UsageError(
+            f"the signature {python_signature!r} is no Python: {getattr(e, 'msg', None) or e}"
+        ) from None
+    function = tree.body[0]
+    alone = len(tree.body) == 1 and head.startswith("(")
+    if (
+        not alone
+        or not isinstance(function, ast.FunctionDef)
+        or [ast.unparse(s) for s in function.body] != ["..."]
+    ):
+        raise UsageError(f"the signature {python_signature!r} is no function's signature")
+    args = function.args
+    if args.vararg or args.kwarg:
+        raise UsageError(f"the signature {python_signature!r}: an operator takes no *args and no **kwargs")
+    for default in [*args.defaults, *(d for d in args.kw_defaults if d is not None)]:
+        if not _is_literal(default):
+            raise UsageError(
+                f"the signature's default `{ast.unparse(default)}` is no literal: a number, text, True, False, None, "
+                "a list of these, or a dtype such as torch.float32 is expected"
+            )
+    annotations = [a.annotation for a in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
+    for annotation in [*annotations, function.returns]:
+        if annotation is not None and not _is_type(annotation):
+            raise UsageError(
+                f"the signature's annotation `{ast.unparse(annotation)}` is no type that an operator takes: "
+                "names, `torch.dtype`, `list[int]`, `Tensor | None` and `tuple[Tensor, Tensor]` are expected"
+            )
+    return function
+
+
+def _is_literal(node: ast.expr) -> bool:
+    if _is_of_torch(node):
+        return True
+    try:
+        ast.literal_eval(node)
+    except (ValueError, TypeError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def _is_of_torch(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch"
+
+
+def _is_type(node: ast.expr) -> bool:
+    """Whether an annotation is made of names alone: a text would be evaluated when the operator is declared."""
+    if isinstance(node, ast.Subscript):
+        return _is_type(node.value) and _is_type(node.slice)
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.BitOr) and _is_type(node.left) and _is_type(node.right)
+    if isinstance(node, ast.Tuple):
+        return all(_is_type(e) for e in node.elts)
+    if isinstance(node, ast.Constant):
+        return node.value is None
+    return isinstance(node, ast.Name) or _is_of_torch(node)
+
+
+def _no_texts(argument: str) -> str:
+    return f"`{argument}` is a list of texts, which a native library cannot carry: pass one str, or numbers"
+
+
 def _sample_call(arguments: ast.arguments, tensors: Sequence[str]) -> str:
-    """A call with every tensor, and with what has no default: `draw(SHAPE), alpha=1.0`."""
+    """A call with these tensors, and with what has no default: `x=draw(SHAPE), alpha=1.0`."""
     plain = [*arguments.posonlyargs, *arguments.args]
     without = {a.arg for a in plain[: len(plain) - len(arguments.defaults)]}
     without |= {a.arg for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is None}
@@ -181,8 +271,28 @@ def _test(op: Operator, declaration: str) -> str:
     )
 
 
+def _refuse_shadowing(name: str, short: str) -> None:
+    """Python would find the declaration NAME.py where it looks for a module of that name."""
+    try:
+        module = short in sys.stdlib_module_names or importlib.util.find_spec(short) is not None
+    except ValueError:  # imported already, by other means than its name
+        module = True
+    if module:
+        raise UsageError(
+            f"{name}: its file {short}.py would stand in for the Python module `{short}` that is there already: "
+            "give the operator another name"
+        )
+    if short in _TAKEN_FUNCTIONS:
+        raise UsageError(
+            f"{name}: the declaration uses `{short}` for something else: give the operator another name"
+        )
+
+
 def _refuse_existing(paths: Sequence[Path]) -> None:
-    there = [str(p) for p in paths if p.exists()]
+    try:
+        there = [str(p) for p in paths if p.exists()]
+    except OSError as e:
+        raise UsageError(f"{paths[0].parent} cannot be written into: {e.strerror}") from None
     if there:
         raise UsageError(f"{', '.join(there)} is there already; nothing was written")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DeclarationError
-from ..native.kernel_files import INCLUDE, find_kernel
+from ..native.kernel_files import INCLUDE, find_kernel, kernel_places
 
 if TYPE_CHECKING:
     from ..native.levels import Level
@@ -39,12 +39,22 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A library. `operators`: their entries in the manifest; `kernels`: the kernel file of each."""
+    """A library. `operators`: their entries in the manifest; `kernels`: the kernel file of each.
+
+    `absent`: files that would be taken for a kernel instead, were they there.
+    """
 
     units: tuple[Unit, ...]
     operators: tuple[dict[str, Any], ...]
     kernels: tuple[str, ...]
     levels: tuple[str, ...]
+    absent: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether the kernels are still where they were found."""
+        found = all(Path(kernel).is_file() for kernel in self.kernels)
+        return found and not any(Path(path).is_file() for path in self.absent)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -62,7 +72,11 @@ class Plan:
             for u in record["units"]
         ]
         return Plan(
-            tuple(units), tuple(record["operators"]), tuple(record["kernels"]), tuple(record["levels"])
+            tuple(units),
+            tuple(record["operators"]),
+            tuple(record["kernels"]),
+            tuple(record["levels"]),
+            tuple(record["absent"]),
         )
 
 
@@ -94,6 +108,12 @@ def make_plan(operators: Sequence[Operator], levels: Sequence[Level]) -> Plan:
         tuple(describe(op) for op in operators),
         tuple(map(str, kernels)),
         tuple(level.name for level in levels),
+        tuple(
+            str(place)
+            for op, kernel in zip(operators, kernels, strict=True)
+            for place in kernel_places(op, kernel.suffix)
+            if not place.is_file()
+        ),
     )
 
 

@@ -6,11 +6,12 @@ word. A library of which nothing is known (no manifest: somebody else's) gets th
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import ModelFileError, NotCheckedError
+from ..errors import ModelFileError, NotCheckedError, UsageError
 from .kernel_faults import KernelFault, kernel_fault
 from .library_manifest import LibraryManifest, manifest_path, read_manifest
 from .node_uses import NodeUse, node_uses
@@ -47,10 +48,17 @@ def check_coverage(name: str, model: onnx.ModelProto, libraries: Sequence[Path])
         UsageError: a library does not match its manifest.
     """
     known = [read_manifest(path) for path in libraries if manifest_path(path).is_file()]
-    strangers = len(known) < len(libraries)
+    strangers = [path for path in libraries if not manifest_path(path).is_file()]
+    _refuse_shared_domains(known)
+    if strangers:
+        warnings.warn(
+            f"{', '.join(path.name for path in strangers)} has no manifest beside it: whether it has what {name} asks for "
+            "is not checked, and ONNX Runtime ignores attributes that a kernel does not know",
+            stacklevel=3,
+        )
     faults: dict[str, KernelFault] = {}
     for use in node_uses(model, known):
-        fault = _fault(use, known, strangers)
+        fault = _fault(use, known, bool(strangers))
         if fault is not None:
             faults.setdefault(f"{fault.text}. {fault.advice}", fault)
     if not faults:
@@ -65,6 +73,19 @@ def check_coverage(name: str, model: onnx.ModelProto, libraries: Sequence[Path])
     )
     wrong = any(fault.kind in _MODEL_FAULTS for fault in faults.values())
     raise ModelFileError(text) if wrong else NotCheckedError(text)
+
+
+def _refuse_shared_domains(libraries: Sequence[LibraryManifest]) -> None:
+    """ONNX Runtime takes a domain from one library only, and says of a second one "already set in registry"."""
+    owners: dict[str, str] = {}
+    for library in libraries:
+        for domain in {o.domain for o in library.operators}:
+            other = owners.setdefault(domain, str(library.path))
+            if other != str(library.path):
+                raise UsageError(
+                    f"{other} and {library.path} both have operators of the domain {domain!r}: ONNX Runtime takes a "
+                    "domain from one library. Compile them into one: `deployops compile --ops A --ops B`"
+                )
 
 
 def _fault(use: NodeUse, known: Sequence[LibraryManifest], strangers: bool) -> KernelFault | None:

@@ -181,7 +181,8 @@ def _unimplemented(
     listed = ", ".join(sorted(f"{d}::{o}" for d, o in custom))
     return NotCheckedError(
         f"{name} has custom operators that nothing implements: {listed} (domain version {version}). "
-        f"Register the library that has them{_body_advice(custom)}"
+        f"Register the library that has them (libraries=[…], --ort-library; `deployops compile` builds one)"
+        f"{_body_advice(custom)}"
     )
 
 

@@ -5,12 +5,16 @@ Judged as bodies are (`symbolic.checking.error_budget`).
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import DeployOpsError
+from ..errors import DeployOpsError, UsageError
 from ..native.cpu_library import CpuLibrary
+from ..native.kernel_files import find_kernel
+from .library_manifest import manifest_path
 
 if TYPE_CHECKING:
     import torch
@@ -34,12 +38,26 @@ def check_kernels(library: str | Path, ops: Sequence[Operator]) -> list[CheckRes
     for op in ops:
         kernels.check(op)
         tally = Tally(op.name, "kernel")
-        if op.stateful:
+        if _changed_since(kernels.path, op):
+            tally.fail(
+                "the kernel file has changed since the library was built: run `deployops compile` again"
+            )
+        elif op.stateful:
             tally.unchecked.append("stateful")
         else:
             _check(kernels, op, tally)
         results.append(tally.result())
     return results
+
+
+def _changed_since(library: Path, op: Operator) -> bool:
+    """Whether the kernel file is another one than the library's manifest says; False where that is not known."""
+    try:
+        entries = json.loads(manifest_path(library).read_text(encoding="utf-8"))["operators"]
+        recorded = {entry["name"]: entry["kernel"]["sha256"] for entry in entries}[op.name]
+        return bool(recorded != hashlib.sha256(find_kernel(op).read_bytes()).hexdigest())
+    except (OSError, ValueError, KeyError, TypeError, UsageError):
+        return False
 
 
 def _check(kernels: CpuLibrary, op: Operator, tally: Tally) -> None:

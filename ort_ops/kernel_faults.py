@@ -31,6 +31,11 @@ Kind = Literal[
 ]
 _SHOWN = 6  # alternatives listed in a message
 _LONGEST = 2_000  # characters of a message
+_BUILD = (
+    "`deployops compile --target ort-cpu` builds a library with it; give it with --ort-library, or libraries=[…] in Python "
+    "(a session finds it by itself)"
+)
+_GIVE = "Give the library that has it (--ort-library, or libraries=[…] in Python)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,7 @@ def _fault(node: NodeUse, libraries: Sequence[LibraryManifest]) -> KernelFault |
 
 def _missing(node: NodeUse, libraries: Sequence[LibraryManifest]) -> KernelFault:
     shipped = shipped_versions(node.domain, node.op_type)
-    build = "`deployops compile --target ort-cpu` builds a library with it"
+    advice = _BUILD if shipped else _GIVE
     if not libraries:
         if shipped and node.domain_version is not None and node.domain_version < min(shipped):
             return _too_old(node, min(shipped))
@@ -107,13 +112,13 @@ def _missing(node: NodeUse, libraries: Sequence[LibraryManifest]) -> KernelFault
                 "Use the deployops that the model was exported with, or a newer one",
                 body_runs=True,
             )
-        advice = f"{build}; give it with --ort-library" if shipped else "Give the library that has it"
         text = f"{node.title} (domain version {node.domain_version}) needs a kernel, and no library is given"
         return KernelFault("no-library", text, advice, body_runs=True)
     names = ", ".join(m.name for m in libraries[:_SHOWN])
     others = sorted({o.op_type for m in libraries for o in m.operators if o.domain == node.domain})
     has = f"; of the domain {node.domain!r} there are {_some(others)}" if others else ""
-    advice = build if shipped else "Give the library that has it, or build it with `deployops compile --ops`"
+    if not shipped:
+        advice += ", or build it with `deployops compile --ops`"
     return KernelFault("operator-missing", f"{names} has no {node.title}{has}", advice, body_runs=True)
 
 
@@ -165,16 +170,20 @@ def _input_fault(node: NodeUse, operator: KernelOperator) -> KernelFault | None:
     export = "Export the model again with the operator as it is declared"
     inputs = operator.inputs
     needed = 1 + max((k for k, a in enumerate(inputs) if a.form == "single"), default=-1)
-    most = None if any(a.form == "variadic" for a in inputs) else len(inputs)
+    lists = [k for k, a in enumerate(inputs) if a.form == "variadic"]
+    most = None if lists else len(inputs)
+    if lists:  # ONNX Runtime wants a place for each input before a list, for absent ones too
+        needed = max(needed, lists[0])
     count = len(node.inputs)
     if count < needed or (most is not None and count > most):
         takes = (
             f"at least {needed}" if most is None else f"{needed}" if needed == most else f"{needed} to {most}"
         )
         names = ", ".join(a.name + ("?" if a.form == "optional" else "") for a in inputs)
-        return KernelFault(
-            "inputs", f"{node.title} has {count} inputs here; it takes {takes} ({names})", export
-        )
+        text = f"{node.title} has {count} inputs here; it takes {takes} ({names})"
+        if lists and any(a.form == "optional" for a in inputs[:needed]):
+            text += "; write '' for absent ones"
+        return KernelFault("inputs", text, export)
     for place in node.absent:
         argument = operator.input_at(place)
         if argument is not None and argument.form == "single":

@@ -150,15 +150,11 @@ def read_manifest(library: str | os.PathLike[str]) -> LibraryManifest:
     was rebuilt or replaced since the manifest was written.
     """
     library = Path(library)
-    if not library.is_file():
-        missing = "not a file" if library.exists() else "no such file"
-        raise UsageError(
-            f"{_shown(library)}: {missing}. Give the path of the library itself (.so, .dylib, .dll)"
-        )
+    _check_is_library(library)
     path = manifest_path(library)
     content = _content(library, path)
     read = _Reader(_shown(path))
-    if content.get("format") != FORMAT:
+    if type(content.get("format")) is not int or content["format"] != FORMAT:  # True and 1.0 equal 1
         raise UsageError(
             f"{_shown(path)}: its format is {_brief(content.get('format'))}; this deployops reads {FORMAT}. Build the "
             "library again with `deployops compile`"
@@ -184,6 +180,27 @@ def read_manifest(library: str | os.PathLike[str]) -> LibraryManifest:
             "both files of one build, or build again with `deployops compile`"
         )
     return manifest
+
+
+def _check_is_library(library: Path) -> None:
+    try:
+        folder, file, there = library.is_dir(), library.is_file(), library.exists()
+    except (OSError, ValueError) as error:  # a name that is too long, a folder that is closed
+        raise UsageError(
+            f"{_shown(library)} cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from None
+    if folder:
+        raise UsageError(f"{_shown(library)} is a folder. Give the library in it (the .so, .dylib or .dll)")
+    if not file:
+        missing = "not a file" if there else "no such file"
+        raise UsageError(
+            f"{_shown(library)}: {missing}. Give the path of the library itself (.so, .dylib, .dll)"
+        )
+    if library.suffix.lower() == ".json":
+        raise UsageError(
+            f"{_shown(library)} is a manifest, not a library. Give the library itself, which stands beside it "
+            "(.so, .dylib, .dll)"
+        )
 
 
 def _content(library: Path, path: Path) -> dict[str, Any]:

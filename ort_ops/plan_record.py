@@ -45,7 +45,7 @@ class PlanRecord:
             files: dict[str, str] = record["files"]
             if set(_our_files()) <= set(files) and all(_digest(p) == d for p, d in files.items()):
                 plan = Plan.from_dict(record["plan"])
-                return plan if all(Path(k).is_file() for k in plan.kernels) else None
+                return plan if plan.holds else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             pass
         return None

@@ -90,7 +90,7 @@ def _chosen(path: Path, libraries: Sequence[StrPath] | None) -> Sequence[StrPath
         built = shipped_folder() / NAME
         libraries = [built] if built.is_file() and needs_shipped_library(model) else []
     paths = [Path(library).resolve() for library in libraries]
-    check_coverage(path.name, model, [p for p in paths if p.is_file()])
+    check_coverage(path.name, model, [p for p in paths if p.is_file() and p.suffix != ".json"])
     return paths
 
 
@@ -126,6 +126,10 @@ def register(options: Any, libraries: Sequence[StrPath]) -> tuple[Path, ...]:
     """Register each library once (a second time is an error of the runtime); returns their real paths."""
     paths = tuple(dict.fromkeys(Path(library).resolve() for library in libraries))
     for path in paths:
+        if path.is_dir():
+            raise UsageError(f"custom-operator library {path}: that is a folder; give the .so in it")
+        if path.suffix == ".json":
+            raise UsageError(f"{path} is a manifest; give the library beside it")
         if not path.is_file():
             raise UsageError(
                 f"custom-operator library {path}: no such file. Give the path of the built .so, "

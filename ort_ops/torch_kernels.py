@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["use_in_torch"]
 
 
-def use_in_torch(library: str | Path, ops: Iterable[Operator] | None = None) -> list[str]:
+def use_in_torch(library: str | Path, ops: Operator | Iterable[Operator] | None = None) -> list[str]:
     """Let torch run operators by the kernels in `library`, on CPU tensors, for the rest of the process.
 
     ::
@@ -27,13 +27,14 @@ def use_in_torch(library: str | Path, ops: Iterable[Operator] | None = None) -> 
 
     Args:
         library: a library that `deployops compile` made.
-        ops: the operators; by default all declared ones that the library has.
+        ops: an operator, or several; by default all declared ones that the library has.
 
     Returns their torch names.
 
     Raises UsageError where the library has no kernel for one of `ops`, or was built from another declaration.
     """
     from ..symbolic import registry
+    from ..symbolic.operator import Operator
 
     kernels = CpuLibrary(library)
     if ops is None:
@@ -41,7 +42,7 @@ def use_in_torch(library: str | Path, ops: Iterable[Operator] | None = None) -> 
         known = [op for op in registry.all_operators() if op.name in kernels.operators]
         chosen = [op for op in known if op.custom_op is not None]
     else:
-        chosen = list(ops)
+        chosen = [ops] if isinstance(ops, Operator) else list(ops)
     for op in chosen:
         kernels.check(op)
         if op.custom_op is None:

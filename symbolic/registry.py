@@ -118,19 +118,30 @@ def _declared_in(place: str) -> list[Operator]:
 
 def _load_one(place: str) -> None:
     try:
-        if place.endswith(".py") or "/" in place or Path(place).is_file():
+        if _is_file(place):
             _load_file(Path(place))
         else:
             importlib.import_module(place)
     except DeployOpsError:
         raise
     except ModuleNotFoundError as e:
+        # A file that is not there was told by then; of a module, it or a package above it is what is missing.
+        if _is_file(place) or not (e.name and f"{place}.".startswith(f"{e.name}.")):
+            line = _last_line_in(e, place)
+            missing = (
+                f"its import of `{e.name}` failed: {e}" if e.name else f"an import of its own failed: {e}"
+            )
+            raise UsageError(f"--ops {place} was found, but{line} {missing}") from e
         raise UsageError(
             f"--ops {place}: {e}. Give an importable module, or the path of a .py file"
         ) from None
     except Exception as e:
         line = _last_line_in(e, place)
         raise UsageError(f"--ops {place} fails{line}: {type(e).__name__}: {e}") from e
+
+
+def _is_file(place: str) -> bool:
+    return place.endswith(".py") or "/" in place or Path(place).is_file()
 
 
 def _load_file(path: Path) -> None:

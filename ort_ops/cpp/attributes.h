@@ -53,6 +53,8 @@ class Attributes {
       AttributeRef value;
       if (read(spec, spec.kind, value)) {
         value.present = true;
+        // ONNX Runtime gives an empty list for an attribute that is none, or a list of another type.
+        if (is_list(spec.kind) && value.count == 0) refuse_other_type(spec);
       } else {
         refuse_other_type(spec);
         require(!spec.required, "the attribute `", spec.name, "` (", name_of(spec.kind), ") is missing");
@@ -70,12 +72,15 @@ class Attributes {
     return names[int(kind)];
   }
 
+  static bool is_list(AttributeKind kind) { return kind >= AttributeKind::integers; }
+
   // ONNX Runtime says the same of an attribute that is not there and of one of another type: ask for the others.
   void refuse_other_type(const AttributeSpec& spec) {
     for (AttributeKind other : {AttributeKind::integer, AttributeKind::real, AttributeKind::text,
                                 AttributeKind::integers, AttributeKind::reals}) {
       AttributeRef value;
-      require(other == spec.kind || !read(spec, other, value), "the attribute `", spec.name, "` is of type ",
+      const bool there = other != spec.kind && read(spec, other, value) && (!is_list(other) || value.count > 0);
+      require(!there, "the attribute `", spec.name, "` is of type ",
               name_of(other), "; expected ", name_of(spec.kind));
     }
   }

@@ -71,6 +71,7 @@ struct Api {
   OrtStatus* (*GetTensorElementType)(const OrtTensorTypeAndShapeInfo*, int*);
   OrtStatus* (*GetDimensionsCount)(const OrtTensorTypeAndShapeInfo*, size_t*);
   OrtStatus* (*GetDimensions)(const OrtTensorTypeAndShapeInfo*, int64_t*, size_t);
+  OrtStatus* (*GetSymbolicDimensions)(const OrtTensorTypeAndShapeInfo*, const char**, size_t);
   OrtStatus* (*GetTensorTypeAndShape)(const OrtValue*, OrtTensorTypeAndShapeInfo**);
   OrtStatus* (*CreateCpuMemoryInfo)(int allocator, int memory, OrtMemoryInfo**);
   OrtStatus* (*AllocatorAlloc)(OrtAllocator*, size_t, void**);
@@ -93,6 +94,7 @@ struct Api {
   OrtStatus* (*ShapeInferContext_GetInputTypeShape)(const OrtShapeInferContext*, size_t, OrtTensorTypeAndShapeInfo**);
   OrtStatus* (*ShapeInferContext_SetOutputTypeShape)(const OrtShapeInferContext*, size_t,
                                                      const OrtTensorTypeAndShapeInfo*);
+  OrtStatus* (*SetSymbolicDimensions)(OrtTensorTypeAndShapeInfo*, const char**, size_t);
   OrtStatus* (*KernelContext_ParallelFor)(const OrtKernelContext*, void (*)(void*, size_t), size_t, size_t, void*);
   // From 1.24 on, else null: the type and shape of a tensor without an allocation.
   OrtStatus* (*GetTensorElementTypeAndShapeDataReference)(const OrtValue*, int*, const int64_t**, size_t*);
@@ -112,6 +114,7 @@ struct Api {
   SLOT(GetTensorElementType, 60) \
   SLOT(GetDimensionsCount, 61) \
   SLOT(GetDimensions, 62) \
+  SLOT(GetSymbolicDimensions, 63) \
   SLOT(GetTensorTypeAndShape, 65) \
   SLOT(CreateCpuMemoryInfo, 69) \
   SLOT(AllocatorAlloc, 75) \
@@ -133,6 +136,7 @@ struct Api {
   SLOT(ShapeInferContext_GetInputCount, 267) \
   SLOT(ShapeInferContext_GetInputTypeShape, 268) \
   SLOT(ShapeInferContext_SetOutputTypeShape, 270) \
+  SLOT(SetSymbolicDimensions, 271) \
   SLOT(KernelContext_ParallelFor, 274)
 #define DEPLOYOPS_ORT_SLOTS_1_24(SLOT) SLOT(GetTensorElementTypeAndShapeDataReference, 414)
 

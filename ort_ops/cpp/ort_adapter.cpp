@@ -126,6 +126,11 @@ size_t bytes_of(const TensorRef& t) {
   return bytes;
 }
 
+bool overlap(const TensorRef& a, size_t bytes, const TensorRef& b) {
+  const auto first = reinterpret_cast<uintptr_t>(a.data), second = reinterpret_cast<uintptr_t>(b.data);
+  return first < second + bytes_of(b) && second < first + bytes;
+}
+
 // The runtime, its threads and memory, as kernels see them.
 struct Lender {
   const Binding& binding;
@@ -234,13 +239,26 @@ void compute(const Kernel& kernel, OrtKernelContext* context) {
   for (size_t k = 0; k < spec.outputs.count; ++k) {
     if (spec.outputs[k].by_kernel) continue;
     outputs.allocate(k, expected[k].sizes, expected[k].rank);
+  }
+
+  // Memory that a caller bound may be an input's and an output's at once; kernels take them to be apart.
+  std::deque<std::vector<char>> copies;
+  for (size_t k = 0; k < given; ++k) {
+    const size_t bytes = bytes_of(inputs[k]);
+    for (size_t j = 0; bytes != 0 && j < spec.outputs.count; ++j) {
+      if (spec.outputs[j].by_kernel || !overlap(inputs[k], bytes, outputs.tensors[j])) continue;
+      const auto* from = static_cast<const char*>(inputs[k].data);
+      inputs[k].data = copies.emplace_back(from, from + bytes).data();
+      break;
+    }
+  }
+
+  for (size_t k = 0; k < spec.outputs.count; ++k) {
     const int overwritten = spec.outputs[k].overwrites;
     if (overwritten < 0) continue;
     const TensorRef& source = inputs[size_t(overwritten)];
     const size_t bytes = bytes_of(source);
-    if (bytes != 0 && source.data != outputs.tensors[k].data) {
-      std::memcpy(outputs.tensors[k].data, source.data, bytes);
-    }
+    if (bytes != 0) std::memcpy(outputs.tensors[k].data, source.data, bytes);
   }
 
   Lender lender{*op.binding, context};
@@ -274,6 +292,14 @@ const RowSpec* row_for(const OperatorSpec& spec, const TensorRef* inputs) {
   return nullptr;
 }
 
+// The unknown size that a name stands for; the same name, the same size.
+int64_t name(std::vector<const char*>& names, const char* symbol) {
+  size_t index = 0;
+  while (index < names.size() && std::strcmp(names[index], symbol) != 0) ++index;
+  if (index == names.size()) names.push_back(symbol);
+  return named_size(int64_t(index));
+}
+
 void infer_shapes(const CustomOp& op, OrtShapeInferContext* context) {
   const OperatorSpec& spec = *op.spec;
   const Api& api = op.binding->api;
@@ -283,6 +309,7 @@ void infer_shapes(const CustomOp& op, OrtShapeInferContext* context) {
   Array<TensorRef> inputs(count);
   Array<Dims> held(count);
   std::vector<OrtTensorTypeAndShapeInfo*> infos(count, nullptr);
+  std::vector<const char*> names;  // of unknown sizes
   for (size_t k = 0; k < given; ++k) {
     if (Status(api, api.ShapeInferContext_GetInputTypeShape(context, k, &infos[k])) || infos[k] == nullptr) continue;
     size_t rank = 0;
@@ -290,6 +317,12 @@ void infer_shapes(const CustomOp& op, OrtShapeInferContext* context) {
     // An unknown rank arrives as rank 0, which a scalar has too: say nothing rather than something wrong.
     if (rank == 0 || rank > max_rank) return;
     check(api, api.GetDimensions(infos[k], held[k].sizes, rank));
+    const char* symbols[max_rank] = {};
+    check(api, api.GetSymbolicDimensions(infos[k], symbols, rank));
+    for (size_t d = 0; d < rank; ++d) {
+      if (held[k].sizes[d] >= 0) continue;
+      held[k].sizes[d] = symbols[d] == nullptr || *symbols[d] == '\0' ? nameless_size : name(names, symbols[d]);
+    }
     int dtype = 0;
     check(api, api.GetTensorElementType(infos[k], &dtype));
     inputs[k].sizes = held[k].sizes;
@@ -310,7 +343,18 @@ void infer_shapes(const CustomOp& op, OrtShapeInferContext* context) {
     const std::unique_ptr<OrtTensorTypeAndShapeInfo, void (*)(OrtTensorTypeAndShapeInfo*)> owner(
         info, api.ReleaseTensorTypeAndShapeInfo);
     check(api, api.SetTensorElementType(info, row->outputs[k]));
+    const char* symbols[max_rank];
+    bool told = true;
+    for (int d = 0; d < shapes[k].rank; ++d) {
+      int64_t& size = shapes[k].sizes[d];
+      symbols[d] = size > nameless_size && is_unknown(size) ? names[size_t(size - named_size(0))] : "";
+      // ONNX Runtime takes −1 without a name for a size of −1: then what the file says is better.
+      told &= size >= 0 || *symbols[d] != '\0';
+      if (size < 0) size = -1;
+    }
+    if (!told) continue;
     check(api, api.SetDimensions(info, shapes[k].sizes, size_t(shapes[k].rank)));
+    check(api, api.SetSymbolicDimensions(info, symbols, size_t(shapes[k].rank)));
     check(api, api.ShapeInferContext_SetOutputTypeShape(context, k, info));
   }
 }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..library_manifest import LibraryManifest
 from ..node_uses import ModelUses, NodeUse, model_uses, opset_versions
-from .custom_nodes import CustomOperator, Kernels, custom_operators, kernel_findings
+from .custom_nodes import CustomOperator, Kernels, custom_operators, kernel_findings, library_findings
 from .domains import BUILT_IN
 from .findings import FAILS, HURTS, Finding, sorted_findings
 from .graph_cuts import cut_findings
@@ -17,6 +17,7 @@ from .graph_view import GraphViews
 from .lost_shapes import shape_findings
 from .opset_faults import function_findings, model_findings, standard_findings
 from .runtime_limits import RuntimeLimits, type_findings
+from .structure import structure_findings
 
 if TYPE_CHECKING:
     import onnx
@@ -65,6 +66,8 @@ def check_model(
     kernels, views = Kernels(libraries), GraphViews()
     findings = [
         *model_findings(model, runtime),
+        *structure_findings(model),
+        *library_findings(libraries, runtime),
         *kernel_findings(uses.uses, kernels),
         *function_findings(model, uses),
         *standard_findings(uses.uses),

@@ -13,8 +13,11 @@ from ..node_uses import NodeUse
 from ..shipped_operators import shipped_versions
 from .domains import is_custom
 from .findings import FAILS, Finding, where
+from .runtime_limits import RuntimeLimits
 
-__all__ = ["CustomOperator", "Kernels", "custom_operators", "kernel_findings"]
+__all__ = ["CustomOperator", "Kernels", "custom_operators", "kernel_findings", "library_findings"]
+
+_OLDEST_RUNTIME = (1, 17)  # `api_version` in ort_ops/cpp/ort_abi.h; a library refuses older ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,14 @@ class Kernels:
             self._known[key] = (fault, None if fault else kernel_library(use, self._libraries))
         self._of_node[id(use)] = (use, self._known[key])
         return self._known[key]
+
+
+def library_findings(libraries: Sequence[LibraryManifest], runtime: RuntimeLimits) -> Iterator[Finding]:
+    """Libraries that the runtime cannot load."""
+    if runtime.release < _OLDEST_RUNTIME:
+        for library in libraries:
+            what = f"{library.name} needs ONNX Runtime 1.17 or newer; this is {runtime.version}, which it refuses"
+            yield Finding(FAILS, "runtime-too-old", "", what, "Use onnxruntime 1.17 or newer")
 
 
 def kernel_findings(uses: Sequence[NodeUse], kernels: Kernels) -> Iterator[Finding]:

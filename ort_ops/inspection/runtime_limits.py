@@ -95,8 +95,9 @@ def limits_for(runtime: str | None) -> RuntimeLimits:
         r"\s*onnxruntime\s*==\s*(\d{1,9}(?:\.\d{1,9}){1,3}(?:[.+-]?[a-z]\S{0,40})?)\s*", runtime
     )
     if named is None:
+        shown = repr(runtime) if len(runtime) <= 60 else repr(runtime[:60]) + "…"
         raise UsageError(
-            f"runtime is {runtime!r}; expected onnxruntime==X.Y.Z or installed. What other runtimes and providers take was not "
+            f"runtime is {shown}; expected onnxruntime==X.Y.Z or installed. What other runtimes and providers take was not "
             "measured"
         )
     return limits_of(named[1], "given")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from deployops.errors import UsageError
+from deployops.native.compile_job import expect_cacheable
 from deployops.native.compiler_output import read_output
 from deployops.native.compilers import Compiler
 from deployops.native.diagnostics import CompileError, explain, warnings_in
@@ -171,7 +173,7 @@ def test_a_kernel_that_does_not_fit_its_declaration_is_told_the_signature(case: 
     told = author.told(f'#include "deployops/ours.h"\nnamespace deployops {{\n{text}\n}}\n')
     lines = told.splitlines()
     assert lines[0] == (
-        "error: there is no kernel `swish` with the signature that the declaration calls for. In namespace deployops, expected:"
+        "there is no kernel `swish` with the signature that the declaration calls for. In namespace deployops, expected:"
     )
     assert lines[1] == f"    {SIGNATURE}"
     assert lines[2].startswith("  the compiler says: ")
@@ -294,6 +296,22 @@ def test_a_message_without_end_is_cut() -> None:
 def test_a_file_that_is_gone_or_shorter_by_now() -> None:
     text = "/k/ours.h:7:1: error: bad\n/no/such/swish.h:5:3: note: in instantiation of function 'f' requested here\n"
     assert explain(text, [Path("/no/such/swish.h")]).startswith(f"{os.sep}no/such/swish.h:5:3: error: bad\n")
+
+
+@pytest.mark.parametrize(
+    "flag",
+    ["-Wa,-adhln=x.lst", "-Wl,-Map=x", "-Wl,-z,now,-Map,x", "-Wl,-map,x", "-Wl,--Map=x", "-wrapper", "-dumpbase",
+     "-dumpdir", "-da", "-aux-info", "-fdump-tree-all", "-fdump-rtl-expand", "-fstack-usage", "-fcallgraph-info",
+     "-fopt-info-vec=x", "-fsave-optimization-record", "-ftime-trace", "-Xassembler", "--dumpbase=x", "--output=x"],
+)  # fmt: skip
+def test_flags_that_write_other_files_are_refused(flag: str) -> None:
+    with pytest.raises(UsageError, match=f"`{re.escape(flag)}` cannot be given"):
+        expect_cacheable(["-O2", flag])
+
+
+def test_the_flags_that_look_like_them_pass() -> None:
+    expect_cacheable(["-Wall", "-Wl,-z,now", "-DMap=1", "-fstack-protector", "-fdata-sections", "-std=c++17",
+                      "-fdiagnostics-color=never", "-fopt-info-vec", "-Wattributes", "-Wno-psabi"])  # fmt: skip
 
 
 def test_the_error_is_wrong_use_for_the_command_line() -> None:

@@ -419,6 +419,18 @@ def test_inspect_and_onnx_runtime_agree_on_a_real_library(tmp_path: Path, save: 
         assert (found.exit_code == 0) == (refusal(proto, real) is None)
 
 
+@pytest.mark.parametrize(
+    ("version", "loads"), [("1.16.3", False), ("1.9.0", False), ("1.17.0", True), ("1.32.0", True)]
+)
+def test_runtimes_too_old_for_a_library(
+    command: Any, save: Any, library: Path, version: str, loads: bool
+) -> None:
+    path = save(model([swish()], domains=[("acme", 1)]))
+    done = command("inspect", path, "--runtime", f"onnxruntime=={version}", "--ort-library", library)
+    assert done.code == (not loads)
+    assert ("libacme.so needs ONNX Runtime 1.17 or newer" in done.out) == (not loads)
+
+
 # Hostile files, and large ones.
 
 
@@ -433,6 +445,19 @@ def test_names_of_a_file_move_no_cursor(command: Any, save: Any) -> None:
     assert not any(line.startswith("EVIL") for line in done.out.splitlines())
     assert all(len(line) < 3000 for line in done.out.splitlines() if line.startswith(("  FAILS", "  custom")))
     assert command("inspect", path, "--json").out.replace("\n", "").isprintable()
+
+
+def test_long_names_are_cut_for_people_and_whole_in_the_json(command: Any, save: Any) -> None:
+    name = "n" * 10_000
+    proto = model([helper.make_node(name, ["x"], [name], name=name, domain=name)], domains=[(name, 1)])
+    proto.graph.input[0].name = proto.graph.node[0].input[0] = name + "x"
+    proto.graph.output[0].name = name
+    path = save(proto)
+    done = command("inspect", path)
+    assert done.code == 1
+    assert "n" * 150 in done.out
+    assert "n" * 201 not in done.out.replace(str(path), "")
+    assert name in command("inspect", path, "--json").out
 
 
 def test_names_that_are_no_text(command: Any, save: Any) -> None:

@@ -230,6 +230,12 @@ def test_another_text_is_refused(text: str) -> None:
         limits_for(text)
 
 
+def test_a_long_text_is_not_repeated() -> None:
+    with pytest.raises(UsageError) as caught:
+        limits_for("onnxruntime==" + "9" * 5000)
+    assert len(str(caught.value)) < 300
+
+
 def test_without_an_installed_runtime_the_newest_measured_one_is_meant(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -138,6 +138,41 @@ def test_without_a_library_a_version_that_was_never_shipped_is_told() -> None:
     assert "imports version 999" in fault.text
 
 
+def test_the_advice_says_how_a_library_is_given() -> None:
+    ours = NodeUse("deployops", "SwishBeta", 1, ("float32", "float32"))
+    theirs = NodeUse("acme", "Swish2", 1, ("float32",))
+    for libraries in ([], ACME):  # none at all, and one without the operators
+        for node, start in (
+            (ours, "`deployops compile --target ort-cpu` builds a library with it; give it with"),
+            (theirs, "Give the library that has it ("),
+        ):
+            fault = kernel_fault(node, libraries)
+            assert fault is not None
+            assert fault.advice.startswith(start)
+            assert "--ort-library, or libraries=[…] in Python" in fault.advice
+            assert ("a session finds it by itself" in fault.advice) == (node is ours)
+
+
+def test_inputs_before_a_list_have_a_place_each() -> None:
+    """As ONNX's schemas count: all before the variadic one, optional or not."""
+    listed = KernelOperator(
+        "acme",
+        "Sum",
+        1,
+        "acme::sum",
+        (KernelArgument("x"), KernelArgument("mask", "optional"), KernelArgument("xs", "variadic")),
+        (KernelArgument("y"),),
+        (KernelSignature({"x": "float32", "mask": "bool", "xs": "float32"}),),
+    )
+    libraries = [library(listed)]
+    fault = kernel_fault(NodeUse("acme", "Sum", 1, ("float32",)), libraries)
+    assert fault is not None
+    assert fault.kind == "inputs"
+    assert "has 1 inputs here; it takes at least 2 (x, mask?, xs); write '' for absent ones" in fault.text
+    assert kernel_fault(NodeUse("acme", "Sum", 1, ("float32", None), absent=(1,)), libraries) is None
+    assert kernel_fault(NodeUse("acme", "Sum", 1, ("float32", "bool", "float32")), libraries) is None
+
+
 def test_a_body_runs_only_where_no_kernel_is_found_at_all() -> None:
     assert kernel_fault(mix(), []).body_runs  # type: ignore[union-attr]
     assert kernel_fault(mix(op_type="Mixx"), ACME).body_runs  # type: ignore[union-attr]

@@ -203,6 +203,84 @@ def test_the_level_can_be_chosen(pack_library: Library) -> None:
         assert words in done.stderr
 
 
+@pytest.mark.parametrize("value", [1, 1.0, "a", [1]])
+def test_a_list_of_another_type_is_refused(value: Any, pack_library: Library) -> None:
+    # ONNX Runtime itself reads it as an empty list (and a list of texts cannot be told from one: a session can)
+    with pytest.raises(Exception, match=r"the attribute `weights` (is of type|\(FLOATS\) is missing)"):
+        opened(pack_library, [node("WeightedSum", "x", weights=value)], x=TensorProto.FLOAT)
+
+
+def shipped_session(library: str, op_type: str) -> onnxruntime.InferenceSession:
+    graph = helper.make_graph(
+        [helper.make_node(op_type, ["x"], ["y"], domain="deployops")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("deployops", 1)]
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(library)
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    return onnxruntime.InferenceSession(model.SerializeToString(), options)
+
+
+@pytest.mark.parametrize("op_type", ["CubeRoot", "StableSigmoid", "RectifiedLinear", "StableSoftmax"])
+@pytest.mark.parametrize("count", [1003, 5_000_000])
+def test_an_output_bound_over_its_input_or_at_any_address(
+    op_type: str, count: int, shipped_library: str
+) -> None:
+    opened_session = shipped_session(shipped_library, op_type)
+    x = np.random.default_rng(0).standard_normal(count).astype(np.float32)
+    [want] = opened_session.run(None, {"x": x})
+    memory = np.zeros(4 * count + 8, np.uint8)
+    for offset in (0, 1, 2, 4):
+        binding = opened_session.io_binding()
+        binding.bind_cpu_input("x", x)
+        binding.bind_output("y", "cpu", 0, np.float32, [count], memory.ctypes.data + offset)
+        opened_session.run_with_iobinding(binding)
+        np.testing.assert_array_equal(
+            np.frombuffer(memory[offset : offset + 4 * count].tobytes(), np.float32), want
+        )
+    both = x.copy()
+    binding = opened_session.io_binding()
+    binding.bind_input("x", "cpu", 0, np.float32, [count], both.ctypes.data)
+    binding.bind_output("y", "cpu", 0, np.float32, [count], both.ctypes.data)
+    opened_session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(both, want)
+
+
+def test_dims_keep_their_names_through_custom_nodes(shipped_library: str) -> None:
+    names = ("x", TensorProto.FLOAT, ["batch", 16]), ("b", TensorProto.FLOAT, ["k", 16])
+    nodes = [
+        helper.make_node("StableSigmoid", ["x"], ["t"], domain="deployops"),
+        helper.make_node("AddRelu", ["t", "b"], ["y"], domain="deployops"),
+        helper.make_node("StableSigmoid", ["t"], ["z"], domain="deployops"),
+    ]
+    outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [None, 16]) for n in ("y", "z")]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info(*n) for n in names], outputs)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("deployops", 1)]
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(shipped_library)
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    y, z = onnxruntime.InferenceSession(model.SerializeToString(), options).get_outputs()
+    assert z.shape == ["batch", 16]
+    assert y.shape[1] == 16
+    assert y.shape[0] != -1  # which would be a size, not a name
+
+
+def test_a_shape_written_by_the_kernel_may_overlap_nothing_either(
+    pack_library: Library, pack: dict[str, Operator]
+) -> None:
+    from deployops.native.cpu_library import CpuLibrary
+
+    x = torch.arange(6.0).reshape(2, 3)
+    before = x.clone()
+    [y, written] = CpuLibrary(pack_library.path).run(pack["shift_"], (x, x, 2))
+    assert torch.equal(x, before * 3)
+    assert torch.equal(written, before * 3)
+    assert torch.equal(y, (before * 3).sum(-1))
+
+
 # --- what is refused ---------------------------------------------------------------------------------------------
 
 
@@ -266,6 +344,19 @@ def test_a_kernel_with_another_signature_is_told_which_one_to_have(tmp_path: Pat
     assert "void shifted(const Parallel& par, In<float> x, Out<float> y)" in str(e.value)
 
 
+def test_a_parameter_that_loses_digits_is_another_signature(tmp_path: Path) -> None:
+    text = (
+        SAME.format("narrow")
+        .replace("x: Tensor)", "x: Tensor, alpha: float = 0.5)")
+        .replace("_(x)", "_(x, alpha=0.5)")
+    )
+    for given in ("int64_t", "float"):
+        kernel = COPY.format("narrow", "float(alpha)").replace("In<float> x", f"In<float> x, {given} alpha")
+        place = written(tmp_path, text, kernel, "narrow")
+        with pytest.raises(CompileError, match="double alpha"):
+            compile_library(ops=[place], out=tmp_path / "lib")
+
+
 def test_what_a_kernel_includes_is_built_again_when_it_changes(tmp_path: Path) -> None:
     place = written(tmp_path, SAME.format("doubled"), COPY.format("doubled", "x[i] * FACTOR"), "doubled")
     shared = tmp_path / "elsewhere"
@@ -301,6 +392,60 @@ def test_nothing_changed_is_quick_and_needs_no_torch(tmp_path: Path) -> None:
     ]
     assert int(seen[0][0]) > 0
     assert seen[1] == ["0", "False"]
+
+
+def test_a_kernel_that_comes_to_stand_before_another_one_is_noticed(tmp_path: Path) -> None:
+    from deployops.native.cpu_library import CpuLibrary
+
+    place = written(tmp_path, SAME.format("ahead"), COPY.format("ahead", "2"), "ahead")
+    compile_library(ops=[place], out=tmp_path / "lib")
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "ahead.h").write_text((tmp_path / "ahead.h").read_text().replace("= 2", "= 102"))
+    code = f"from deployops import compile_library\ncompile_library(ops=[{place!r}], out={str(tmp_path / 'lib')!r})"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    [op] = registry.load([place])
+    copy = shutil.copy(tmp_path / "lib" / "libdeployops_ort_cpu.so", tmp_path / "copy.so")
+    assert CpuLibrary(copy).run(op, [torch.ones(2)])[0].tolist() == [102.0, 102.0]
+
+
+def test_a_check_of_a_library_from_before_the_kernel_changed(tmp_path: Path) -> None:
+    place = written(tmp_path, SAME.format("aged"), COPY.format("aged", "x[i]"), "aged")
+    library = compile_library(ops=[place], out=tmp_path / "lib")
+    [op] = registry.load([place])
+    assert check_kernels(library.path, [op])[0].status == "passed"
+    with (tmp_path / "aged.h").open("a") as kernel:
+        kernel.write("// changed\n")
+    [result] = check_kernels(library.path, [op])
+    assert result.status == "failed"
+    assert "has changed since the library was built" in result.detail
+
+
+def test_names_that_meet_in_a_library(tmp_path: Path) -> None:
+    """`m::n__o` beside `m__n::o`, and an operator called like something in the generated code."""
+    declared = [("odd::b__c", "b__c"), ("odd__b::c", "c"), ("odd::call", "call"), ("odd::next", "next")]
+    text = "import torch\nfrom torch import Tensor\nfrom deployops import operator\n"
+    for name, short in declared:
+        text += f"\n@operator({name!r}, dtypes=('float32',), onnx={name.partition('::')[0] + '::Odd_' + short!r})\n"
+        text += SAME.format(short)
+        (tmp_path / f"{short}.h").write_text(
+            '#pragma once\n#include "deployops/parallel.h"\n#include "deployops/tensor.h"\n'
+            + COPY.format(short, "x[i]")
+        )
+    (tmp_path / "odd_ops.py").write_text(text)
+    library = compile_library(ops=[str(tmp_path / "odd_ops.py")], out=tmp_path / "lib")
+    results = check_kernels(library.path, registry.load([str(tmp_path / "odd_ops.py")]))
+    assert [r.status for r in results] == ["passed"] * 4
+
+
+def test_a_dimension_that_a_tensor_lacks_is_an_error_not_a_crash(tmp_path: Path) -> None:
+    kernel = COPY.format("last", "float(x.size(-1))")
+    place = written(tmp_path, SAME.format("last"), kernel, "last")
+    library = compile_library(ops=[place], out=tmp_path / "lib")
+    from deployops.native.cpu_library import CpuLibrary, KernelError
+
+    [op] = registry.load([place])
+    with pytest.raises(KernelError, match=r"a tensor of shape \(\) has no dimension -1"):
+        CpuLibrary(library.path).run(op, [torch.tensor(1.0)])
 
 
 def test_two_builds_at_once(tmp_path: Path) -> None:
@@ -405,6 +550,49 @@ def test_a_session_checks_before_the_runtime_does(pack_library: Library, tmp_pat
         session(save([node("Limit", "x")], version=7), libraries=libraries)
     with pytest.raises(ModelFileError, match="'low' of pack::Limit is INT; its kernel reads FLOAT"):
         session(save([node("Limit", "x", low=1)]), libraries=libraries)
+
+
+def test_libraries_that_a_session_cannot_take(pack_library: Library, tmp_path: Path) -> None:
+    graph = helper.make_graph(
+        [node("Limit", "x")],
+        "g",
+        [helper.make_tensor_value_info("x", 1, [3])],
+        [helper.make_tensor_value_info("y", 1, [3])],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("pack", 1)]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
+    (tmp_path / "copy").mkdir()
+    copy = tmp_path / "copy" / pack_library.path.name
+    shutil.copy(pack_library.path, copy)
+    with pytest.warns(UserWarning, match="has no manifest beside it"):
+        session(path, libraries=[copy])
+    shutil.copy(pack_library.manifest, copy.with_suffix(".json"))
+    with pytest.raises(UsageError, match="both have operators of the domain 'pack'"):
+        session(path, libraries=[pack_library.path, copy])
+    with pytest.raises(UsageError, match="that is a folder"):
+        session(path, libraries=[copy.parent])
+    with pytest.raises(UsageError, match="is a manifest"):
+        session(path, libraries=[pack_library.manifest])
+
+
+def test_validate_runs_a_file_of_nodes_with_a_library(command: Callable[..., Any], tmp_path: Path) -> None:
+    kernel = COPY.format("tripled", "3 * x[i]")
+    text = SAME.format("tripled").replace("x.clone()", "3 * x")
+    place = written(tmp_path, text, kernel, "tripled")
+    library = compile_library(ops=[place], out=tmp_path / "lib")
+    [op] = registry.load([place])
+
+    class Net(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return op(x) + 1
+
+    torch.export.save(torch.export.export(Net(), (torch.ones(2, 3),)), tmp_path / "net.pt2")
+    onnx_file = tmp_path / "net.onnx"
+    assert command("export", tmp_path / "net.pt2", "--custom-ops", "node", "-o", onnx_file).code in (0, 3)
+    arguments = ("validate", tmp_path / "net.pt2", "--onnx", onnx_file, "--no-latency")
+    done = command(*arguments, "--ort-library", library.path)
+    assert done.code == 0, done.out + done.err
 
 
 def test_a_shipped_operator_without_a_library_says_how_to_get_one(

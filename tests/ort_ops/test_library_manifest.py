@@ -102,7 +102,17 @@ def test_a_path_as_text_will_do(write: Write) -> None:
 
 def test_no_library(tmp_path: Path) -> None:
     assert "no such file" in refused(tmp_path / "libnothere.so")
-    assert "not a file" in refused(tmp_path)
+    assert "cannot be read" in refused(tmp_path / ("x" * 300 + ".so"))
+
+
+def test_a_folder_in_the_place_of_a_library(tmp_path: Path) -> None:
+    text = refused(tmp_path)
+    assert "is a folder" in text
+    assert ".so" in text
+
+
+def test_a_manifest_in_the_place_of_its_library(write: Write) -> None:
+    assert "is a manifest, not a library. Give the library itself" in refused(write().with_suffix(".json"))
 
 
 def test_no_manifest(write: Write) -> None:
@@ -123,7 +133,7 @@ def test_another_platform(write: Write) -> None:
     assert platform.machine() in text
 
 
-@pytest.mark.parametrize("number", [0, 2, "1", None, [1]])
+@pytest.mark.parametrize("number", [0, 2, "1", None, [1], True, 1.0])
 def test_another_format(write: Write, number: Any) -> None:
     assert "this deployops reads 1" in refused(write(lambda c: c.update(format=number)))
 

@@ -198,6 +198,26 @@ def test_a_pack_that_fails_is_said_with_its_line(tmp_path: Path, content: str, r
         assert "t_registry_broken.py" in str(caught.value)
 
 
+def test_an_import_that_fails_inside_is_told_from_a_place_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "t_registry_inner.py").write_text("x = 1\nimport t_registry_missing.part\n")
+    (tmp_path / "t_registry_raiser.py").write_text("raise ModuleNotFoundError('install acme')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for place in ("t_registry_inner", str(tmp_path / "t_registry_inner.py")):
+        with pytest.raises(
+            UsageError, match=r"was found, but.* its import of `t_registry_missing` failed"
+        ) as caught:
+            registry.load([place])
+        assert "Give an importable module" not in str(caught.value)
+    with pytest.raises(UsageError, match=r"was found, but.* install acme"):
+        registry.load(["t_registry_raiser"])
+    for place in ("t_registry_nowhere", "t_registry_nowhere.sub"):
+        with pytest.raises(UsageError, match="Give an importable module") as caught:
+            registry.load([place])
+        assert "was found" not in str(caught.value)
+
+
 def test_a_wrong_declaration_in_a_pack_is_a_declaration_error(tmp_path: Path) -> None:
     path = tmp_path / "t_registry_wrong.py"
     path.write_text(PACK.format(name="wrong", type="Relu", k=1.0))

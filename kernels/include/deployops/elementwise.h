@@ -147,7 +147,9 @@ __attribute__((noinline)) void run_repeated(const Parallel& par, Cost cost, cons
 template <Cost cost, class T, class F, int N>
 DEPLOYOPS_INLINE ElementwiseWork<T> elementwise_work(T* y, int64_t n, const F& f) {
   // An output larger than the caches is written past them, where that is the time it takes.
-  const bool past_caches = cost == Cost::memory && n >= (int64_t(1) << 24) / int64_t(sizeof(T));
+  // Such stores want whole vectors in line, which memory that a caller bound at any address may never be.
+  const bool past_caches = cost == Cost::memory && n >= (int64_t(1) << 24) / int64_t(sizeof(T)) &&
+                           reinterpret_cast<uintptr_t>(y) % sizeof(T) == 0;
   return {elementwise_loop_of<cost, T, F, N>, &f, y, n, past_caches};
 }
 

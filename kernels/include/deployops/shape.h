@@ -9,21 +9,26 @@ namespace deployops {
 
 struct Shape {
   int rank = 0;
-  int64_t sizes[max_rank];  // −1: unknown
+  int64_t sizes[max_rank];  // see `is_unknown`
 };
 
-// A size in a formula. What is made of an unknown one is unknown; intermediate results may be negative (h − 3).
+// Unknown sizes are numbers that no arithmetic on sizes reaches. The smallest one is an unknown size without a name;
+// the others stand each for a name of their own (`n`), and are kept where a size is passed on as it is.
+constexpr int64_t nameless_size = INT64_MIN;
+constexpr int64_t named_size(int64_t index) { return INT64_MIN + 1 + index; }
+constexpr bool is_unknown(int64_t size) { return size < INT64_MIN / 2; }
+
+// A size in a formula. What is computed from an unknown one is unknown; intermediate results may be negative (h − 3).
 struct Size {
-  static constexpr int64_t unknown = INT64_MIN;
   int64_t value;
   explicit constexpr Size(int64_t v) : value(v) {}
-  static constexpr Size of(const TensorRef& t, int dim) { return Size(t.sizes[dim] < 0 ? unknown : t.sizes[dim]); }
+  static constexpr Size of(const TensorRef& t, int dim) { return Size(t.sizes[dim]); }
 };
 
 namespace detail {
 template <class F>
 constexpr Size combine(Size a, Size b, F f) {
-  return Size(a.value == Size::unknown || b.value == Size::unknown ? Size::unknown : f(a.value, b.value));
+  return Size(is_unknown(a.value) || is_unknown(b.value) ? nameless_size : f(a.value, b.value));
 }
 }  // namespace detail
 
@@ -44,7 +49,7 @@ constexpr Size smaller(Size a, Size b) {
 }
 // As Python's // and %: rounded down. A division by zero is unknown, and then refused as a size.
 constexpr Size floor_divide(Size a, Size b) {
-  if (b.value == 0) return Size(Size::unknown);
+  if (b.value == 0) return Size(nameless_size);
   return detail::combine(a, b, [](int64_t x, int64_t y) { return x / y - ((x % y != 0) & ((x < 0) != (y < 0))); });
 }
 constexpr Size modulo(Size a, Size b) { return a - floor_divide(a, b) * b; }
@@ -59,7 +64,7 @@ inline Shape shape_like(const TensorRef& t) {
 
 inline Shape shape_of(std::initializer_list<Size> sizes) {
   Shape shape;
-  for (Size s : sizes) shape.sizes[shape.rank++] = s.value == Size::unknown ? -1 : s.value;
+  for (Size s : sizes) shape.sizes[shape.rank++] = s.value;
   return shape;
 }
 
@@ -74,10 +79,10 @@ inline Shape shape_broadcast(std::initializer_list<const TensorRef*> tensors) {
       const int64_t other = t->sizes[d];
       if (other == 1 || other == size) continue;
       // an unknown size may still turn out as 1: the known one beside it is then the result, if it is not 1
-      if (other < 0) {
-        if (size == 1) size = -1;
+      if (is_unknown(other)) {
+        size = size == 1 ? other : is_unknown(size) ? nameless_size : size;
       } else {
-        require(size == 1 || size < 0, "dimension ", d - t->rank, " has size ", other, " and ", size,
+        require(size == 1 || is_unknown(size), "dimension ", d - t->rank, " has size ", other, " and ", size,
                 ", which do not broadcast");
         size = other;
       }

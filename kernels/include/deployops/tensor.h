@@ -23,7 +23,10 @@ struct View {
   int rank = -1;  // −1: an optional input that is absent
 
   // Size of a dimension; negative ones count from the last.
-  int64_t size(int dim) const { return sizes[dim < 0 ? dim + rank : dim]; }
+  int64_t size(int dim) const {
+    require(dim >= -rank && dim < rank, "a tensor of shape ", *this, " has no dimension ", dim);
+    return sizes[dim < 0 ? dim + rank : dim];
+  }
 
   // Number of elements; of the dimensions from `first` to before `last`.
   int64_t numel() const { return numel(0, rank); }

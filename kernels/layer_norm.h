@@ -38,10 +38,7 @@ template <class T>
 DEPLOYOPS_INLINE RowMoments<wide_t<T>> row_moments(const T* x, int64_t n, double share, double eps) {
   using W = wide_t<T>;
   constexpr int A = sums_at_once<T>;
-  // From the first element on: the sum of a constant row is then 0, and its mean exact.
-  const W first = W(x[0]);
-  const W shifted = row_sum<W, A>(n, [=](int64_t i, auto live) { return load(x + i, live) - first; });
-  W mean = W(double(first) + double(shifted) * share);
+  W mean = W(double(row_sum<W, A>(n, [=](int64_t i, auto live) { return load(x + i, live); })) * share);
   if (!is_finite(mean)) mean = mean_of_large(x, n, share);
   const auto sums = row_sums<W, 2, A>(n, [=](int64_t i, auto live, Vectors<W, 2>& to) {
     const vec<W> d = load(x + i, live) - mean;
@@ -52,7 +49,7 @@ DEPLOYOPS_INLINE RowMoments<wide_t<T>> row_moments(const T* x, int64_t n, double
   if (is_finite(mean) && !is_finite(correction)) correction = 0;  // too large for float, and so are their squares
   const double squares = double(sums[1]) * share, square = double(correction) * double(correction);
   double variance = squares - square;
-  if (square > squares / 2) {  // this has lost digits: the deviations are smaller than the rounding of the mean
+  if (square > squares / 2) {  // this has lost digits: the deviations are smaller than the error of the mean
     variance = variance_of(x, n, share, mean, correction);
   }
   return {mean, correction, W(1 / std::sqrt(variance + eps))};

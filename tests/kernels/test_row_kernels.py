@@ -190,10 +190,12 @@ def test_layer_norm_where_the_mean_cannot_be_told_from_the_numbers(level: str, c
     # The deviations are of the size of the mean's rounding, or far below it.
     for n in (8, 1000, 100_000):
         for eps in (0.0, 1e-30):
-            x = torch.ones(3, n)
+            x = torch.ones(5, n)
             x[0, 1] += 2**-23
             x[1, ::2] += 2**-23
             x[2] = 1e6 + 0.0625 * (torch.arange(n) % 5 == 0)
+            x[3] = 0.1 + 2**-27 * (torch.arange(n) % 5 == 0)  # their sum is rounded again and again
+            x[4] = 1.7 + 2**-23 * (torch.arange(n) % 2 == 0)
             got = cpu_kernel(layer_norm, x, None, None, eps, level=level)[0]
             want, scale = layer_formula(exact(x), 1.0, 0.0, eps)
             assert_close(got, want, 4, scale)
@@ -214,9 +216,8 @@ def test_layer_norm_beyond_the_range(dtype: torch.dtype, level: str, cpu_kernel:
         x = draw(6, n, dtype=dtype)
         x[0, 1], x[1, 0], x[2, n - 1] = NAN, INF, -INF
         x[3, 0], x[3, 1] = -INF, INF
-        x[4] = 0
-        x[4, ::2], x[4, 1::2] = largest, -largest  # their sum is 0, their difference no number
-        x[5] = largest  # the sum is no number, the mean is
+        x[4, ::2], x[4, 1::2] = largest, -largest
+        x[5] = largest / 2  # the sum is no number, the mean is
         bias = draw(n, dtype=dtype)
         got = cpu_kernel(layer_norm, x, None, bias, 1e-5, level=level)[0]
         assert got[:4].isnan().all()

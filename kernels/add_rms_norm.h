@@ -7,7 +7,8 @@ namespace deployops {
 
 namespace detail {
 
-__attribute__((noinline)) inline void check_add_rms_norm(In<char> x, In<char> residual, In<char> weight) {
+__attribute__((noinline))
+inline void check_add_rms_norm(In<char> x, In<char> residual, In<char> weight) {
   check_rms_norm_weight(x, weight);
   bool same = x.rank == residual.rank;
   for (int d = 0; same && d < x.rank; ++d) same = x.size(d) == residual.size(d);

@@ -91,7 +91,8 @@ void attend_all(const Parallel& par, const AttentionCall<W>& call, int64_t batch
   });
 }
 
-__attribute__((noinline)) inline void check_attention(In<char> q, In<char> k, In<char> v) {
+__attribute__((noinline))
+inline void check_attention(In<char> q, In<char> k, In<char> v) {
   for (auto [name, x] : {std::pair{"q", q}, std::pair{"k", k}, std::pair{"v", v}}) {
     require(x.rank == 4, name, " has ", x.rank, " dimensions; expected 4, (batch, heads, length, width)");
   }

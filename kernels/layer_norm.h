@@ -19,7 +19,8 @@ struct RowMoments {
 
 // What few rows need: the mean of (x − mean − correction)², and that of numbers so large that their sum overflows.
 template <class T>
-__attribute__((noinline)) double variance_of(const T* x, int64_t n, double share, wide_t<T> mean,
+__attribute__((noinline))
+double variance_of(const T* x, int64_t n, double share, wide_t<T> mean,
                                              wide_t<T> correction) {
   using W = wide_t<T>;
   const W sum = row_sum<W, 1>(n, [=](int64_t i, auto live) {
@@ -29,7 +30,8 @@ __attribute__((noinline)) double variance_of(const T* x, int64_t n, double share
   return double(sum) * share;
 }
 template <class T>
-__attribute__((noinline)) wide_t<T> mean_of_large(const T* x, int64_t n, double share) {
+__attribute__((noinline))
+wide_t<T> mean_of_large(const T* x, int64_t n, double share) {
   using W = wide_t<T>;
   return row_sum<W, 1>(n, [=, f = W(share)](int64_t i, auto live) { return load(x + i, live) * f; });
 }
@@ -49,13 +51,15 @@ DEPLOYOPS_INLINE RowMoments<wide_t<T>> row_moments(const T* x, int64_t n, double
   if (is_finite(mean) && !is_finite(correction)) correction = 0;  // too large for float, and so are their squares
   const double squares = double(sums[1]) * share, square = double(correction) * double(correction);
   double variance = squares - square;
-  if (square > squares / 2) {  // this has lost digits: the deviations are smaller than the error of the mean
+  // That has lost digits where the deviations are smaller than the error of the mean.
+  if (square > squares / 2 || !is_finite(squares)) {
     variance = variance_of(x, n, share, mean, correction);
   }
   return {mean, correction, W(1 / std::sqrt(variance + eps))};
 }
 
-__attribute__((noinline)) inline void check_layer_norm(In<char> x, In<char> weight, In<char> bias) {
+__attribute__((noinline))
+inline void check_layer_norm(In<char> x, In<char> weight, In<char> bias) {
   require(x.rank > 0, "x has no dimension to normalise over");
   for (auto [name, v] : {std::pair{"weight", weight}, std::pair{"bias", bias}}) {
     if (!v) continue;

@@ -9,7 +9,8 @@ namespace deployops {
 
 namespace detail {
 
-__attribute__((noinline)) inline void check_mean_pool(In<char> x) {
+__attribute__((noinline))
+inline void check_mean_pool(In<char> x) {
   require(x.rank == 4 || x.rank == 2, "x has ", x.rank,
           " dimensions; expected 4, (N, C, H, W) to average over H and W, or 2, (N, L) to average over L");
 }

@@ -26,7 +26,8 @@ DEPLOYOPS_INLINE void scale_row(const T* x, wide_t<T> r, RowOrSame<T> weight, in
   write_row(y, n, past_caches, [=](int64_t i, auto live) { return load(x + i, live) * r * weight.at(i, live); });
 }
 
-__attribute__((noinline)) inline void check_rms_norm_weight(In<char> x, In<char> weight) {
+__attribute__((noinline))
+inline void check_rms_norm_weight(In<char> x, In<char> weight) {
   require(x.rank > 0, "x has no dimension to normalise over");
   if (!weight) return;
   require(weight.rank == 1, "weight has ", weight.rank, " dimensions; expected 1");

@@ -140,7 +140,8 @@ class SoftmaxRows {
 };
 
 template <class T>
-__attribute__((noinline)) void softmax_rows(const T* x, int64_t begin, int64_t end, int64_t n, T* y) {
+__attribute__((noinline))
+void softmax_rows(const T* x, int64_t begin, int64_t end, int64_t n, T* y) {
   if constexpr (std::is_same_v<T, wide_t<T>>) {
     SoftmaxRows<T, Kept::in_y>(x, n, y).compute(begin, end);
   } else if (n <= SoftmaxRows<T, Kept::in_buffer>::most_in_buffer) {
@@ -156,7 +157,8 @@ constexpr int64_t columns_at_once = 2048 / sizeof(W);
 
 // The softmax of `width` columns of n numbers, each `stride` after the one above.
 template <class T>
-__attribute__((noinline)) void softmax_columns(const T* x, int64_t n, int64_t stride, int64_t width, T* y) {
+__attribute__((noinline))
+void softmax_columns(const T* x, int64_t n, int64_t stride, int64_t width, T* y) {
   using W = wide_t<T>;
   constexpr int L = lanes<W>;
   alignas(64) W largest[columns_at_once<W>], sum[columns_at_once<W>], total[columns_at_once<W>],
@@ -209,7 +211,8 @@ __attribute__((noinline)) void softmax_columns(const T* x, int64_t n, int64_t st
   }
 }
 
-__attribute__((noinline)) inline int softmax_dim(In<char> x, int64_t dim) {
+__attribute__((noinline))
+inline int softmax_dim(In<char> x, int64_t dim) {
   require(-x.rank <= dim && dim < x.rank, "dim = ", dim, ", but x has ", x.rank, " dimensions");
   return int(dim < 0 ? dim + x.rank : dim);
 }

@@ -180,7 +180,7 @@ struct Outputs {
   OrtKernelContext* context;
   Array<TensorRef> tensors;
   Array<Dims> held;
-  std::deque<std::vector<char>> unused;
+  std::vector<std::unique_ptr<char[]>> unused;
   size_t wanted = 1;  // how many outputs the node has
 
   Outputs(const CustomOp& op, OrtKernelContext* call)
@@ -197,7 +197,7 @@ struct Outputs {
     tensors[k].sizes = held[k].sizes;
     tensors[k].rank = rank;
     if (value == nullptr) {  // the model leaves it out; the kernel writes it all the same
-      tensors[k].data = unused.emplace_back(bytes_of(tensors[k])).data();
+      tensors[k].data = unused.emplace_back(new char[bytes_of(tensors[k])]).get();
     } else {
       check(binding.api, binding.api.GetTensorMutableData(value, &tensors[k].data));
     }
@@ -242,13 +242,13 @@ void compute(const Kernel& kernel, OrtKernelContext* context) {
   }
 
   // Memory that a caller bound may be an input's and an output's at once; kernels take them to be apart.
-  std::deque<std::vector<char>> copies;
+  std::vector<std::unique_ptr<char[]>> copies;
   for (size_t k = 0; k < given; ++k) {
     const size_t bytes = bytes_of(inputs[k]);
     for (size_t j = 0; bytes != 0 && j < spec.outputs.count; ++j) {
       if (spec.outputs[j].by_kernel || !overlap(inputs[k], bytes, outputs.tensors[j])) continue;
-      const auto* from = static_cast<const char*>(inputs[k].data);
-      inputs[k].data = copies.emplace_back(from, from + bytes).data();
+      char* const copy = copies.emplace_back(new char[bytes]).get();
+      inputs[k].data = std::memcpy(copy, inputs[k].data, bytes);
       break;
     }
   }

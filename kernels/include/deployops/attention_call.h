@@ -54,7 +54,8 @@ struct ScoreTerm {
   explicit operator bool() const { return present; }
 };
 
-__attribute__((noinline)) inline std::array<int64_t, 4> steps_in_scores(const char* name, In<char> x, const std::array<int64_t, 4>& scores) {
+__attribute__((noinline))
+inline std::array<int64_t, 4> steps_in_scores(const char* name, In<char> x, const std::array<int64_t, 4>& scores) {
   require(x.rank <= 4, name, " has ", x.rank, " dimensions; expected at most 4");
   std::array<int64_t, 4> steps{};
   bool fits = true;

@@ -58,7 +58,8 @@ class AttentionRow {
 
   // Weights first, then their products with all values: by that it is defined what 0 · ∞ and sums beyond the range
   // give, and one pass takes them in another order. For a row whose weights are finite.
-  __attribute__((noinline)) void compute_again() {
+  __attribute__((noinline))
+  void compute_again() {
     alignas(64) W scores[keys_at_once];
     W m = minus_infinity<W>;
     each_block([&](int64_t first, int64_t count) {
@@ -126,7 +127,8 @@ class AttentionRow {
   }
 
   // Scores of keys first … first + count, and −∞ in the lanes after them. Returns the largest, NaN left out.
-  __attribute__((noinline)) W compute_scores(int64_t first, int64_t count, const W* keys, W* scores) const {
+  __attribute__((noinline))
+  W compute_scores(int64_t first, int64_t count, const W* keys, W* scores) const {
     alignas(64) W bias_buffer[keys_at_once], mask_buffer[keys_at_once];
     // Where a bias or mask repeats along the keys, one number of it is read.
     auto numbers = [&](const ScoreTerm<W>& r, int64_t at, W* buffer) {
@@ -154,7 +156,8 @@ class AttentionRow {
   }
 
   // Scores become weights, exp(score − m)·factor. Returns the sum of the exps.
-  __attribute__((noinline)) static W weigh(int64_t count, W m, W factor, W* scores) {
+  __attribute__((noinline))
+  static W weigh(int64_t count, W m, W factor, W* scores) {
     vec<W> sums{};
     for (int64_t j = 0; j < count; j += L) {
       const vec<W> p = deployops::exp_nonpositive(load(scores + j) - m);
@@ -165,7 +168,8 @@ class AttentionRow {
   }
 
   // sums = sums·rescale + Σ weights·values
-  __attribute__((noinline)) void add_values(int64_t count, const W* weights, const W* values, W rescale) {
+  __attribute__((noinline))
+  void add_values(int64_t count, const W* weights, const W* values, W rescale) {
     const int64_t n = call_.value_width;
     auto added = [&](int64_t e, auto live, auto vectors) {
       std::array<vec<W>, vectors> sums{};
@@ -193,7 +197,8 @@ class AttentionRow {
     if (n % L) store<W>(sums_ + n - L, last);
   }
 
-  __attribute__((noinline)) void write(W factor) {
+  __attribute__((noinline))
+  void write(W factor) {
     const int64_t n = call_.value_width;
     W* to = call_.converts() ? converted_.values : call_.y + at_ * n;
     write_row(to, n, false, [&](int64_t i, auto live) { return load(sums_ + i, live) * factor; });

@@ -10,14 +10,16 @@ namespace detail {
 
 // Scores of a tile: a line of Q vectors for each key. `scale` is in memory because its register is needed.
 template <int Q, class W>
-__attribute__((noinline)) void tile_scores(const W* queries, const W* keys, int64_t count, int64_t width, const W* scale, W* scores) {
+__attribute__((noinline))
+void tile_scores(const W* queries, const W* keys, int64_t count, int64_t width, const W* scale, W* scores) {
   block_product<Q>(count, queries, width, keys, width, int64_t(1),
                    [=](int64_t j, int q, vec<W> v) { store<W>(scores + (j * Q + q) * lanes<W>, v * *scale); });
 }
 
 // sums = sums·rescale + weights·values, a line of Q vectors for each place in a value.
 template <int Q, class W>
-__attribute__((noinline)) void tile_values(const W* weights, const W* values, int64_t count, int64_t width, const W* rescale, W* sums) {
+__attribute__((noinline))
+void tile_values(const W* weights, const W* values, int64_t count, int64_t width, const W* rescale, W* sums) {
   block_product<Q>(width, weights, count, values, int64_t(1), width, [=](int64_t e, int q, vec<W> v) {
     W* to = sums + (e * Q + q) * lanes<W>;
     store<W>(to, fma(load(to), load(rescale + q * lanes<W>), v));
@@ -100,7 +102,8 @@ class AttentionTiles {
   }
 
   // The scores of a vector of rows become weights. `line`: numbers from the scores of one key to those of the next.
-  __attribute__((noinline)) void weigh(int64_t row, int64_t first, int64_t count, int64_t line, W* scores, W* rescale) {
+  __attribute__((noinline))
+  void weigh(int64_t row, int64_t first, int64_t count, int64_t line, W* scores, W* rescale) {
     const vec<W> never = broadcast(minus_infinity<W>);
     alignas(64) W lines[keys_at_once * L];
     if (call_.bias) {
@@ -147,7 +150,8 @@ class AttentionTiles {
   }
 
   // Numbers of a bias or mask: a line for each key, of the rows from `at` on. Returns the step between the lines.
-  __attribute__((noinline)) static int64_t read_lines(const ScoreTerm<W>& r, const int64_t* at, int64_t first, int64_t count, W* lines) {
+  __attribute__((noinline))
+  static int64_t read_lines(const ScoreTerm<W>& r, const int64_t* at, int64_t first, int64_t count, W* lines) {
     alignas(64) W buffer[L * keys_at_once];
     if (r.key == 0) {
       for (int i = 0; i < L; ++i) lines[i] = *r.numbers.read(at[i], 1, buffer);

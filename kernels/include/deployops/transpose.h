@@ -68,7 +68,8 @@ DEPLOYOPS_INLINE V sums_of_each(V (&v)[N]) {
 // to[c·to_step + r] = from[r][c] for up to a vector of rows r and any number of columns c; `stored` of the lanes
 // r are written, those from `rows` on with 0.
 template <class W>
-__attribute__((noinline)) void transpose_rows(const W* const* from, int rows, int64_t columns, W* to, int64_t to_step, int stored) {
+__attribute__((noinline))
+void transpose_rows(const W* const* from, int rows, int64_t columns, W* to, int64_t to_step, int stored) {
   constexpr int L = lanes<W>;
   for (int64_t c = 0; c < columns; c += L) {
     const int there = int(std::min<int64_t>(L, columns - c));

@@ -495,7 +495,9 @@ def main() -> None:
     except Exception as e:
         if os.environ.get("DEPLOYOPS_DEBUG"):
             raise
-        if isinstance(e, OSError) and e.filename is not None:  # a name too long, a folder that may not be read
+        if (
+            isinstance(e, OSError) and e.filename is not None
+        ):  # a name too long, a folder that may not be read
             click.echo(f"error: {str(e.filename)[:200]}: {e.strerror}", err=True)
             sys.exit(2)
         click.echo(

@@ -2,8 +2,11 @@
 // memory once: it is in the caches when it is read again.
 #pragma once
 
+#include <cmath>
+#include <utility>
+
 #include "deployops/parallel.h"
-#include "deployops/rows.h"
+#include "deployops/row_sums.h"
 #include "deployops/untyped.h"
 
 namespace deployops {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "deployops/parallel.h"
-#include "deployops/rows.h"
+#include "deployops/row_sums.h"
 #include "deployops/untyped.h"
 
 namespace deployops {

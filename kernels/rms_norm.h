@@ -1,8 +1,10 @@
 // rms_norm over the last dimension. A row is read from memory once: it is in the caches when it is read again.
 #pragma once
 
+#include <cmath>
+
 #include "deployops/parallel.h"
-#include "deployops/rows.h"
+#include "deployops/row_sums.h"
 #include "deployops/untyped.h"
 
 namespace deployops {

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "deployops/parallel.h"
-#include "deployops/rows.h"
+#include "deployops/row_sums.h"
 #include "deployops/untyped.h"
 #include "deployops/vector_math.h"
 

@@ -70,11 +70,15 @@ class Expected:
             weights = weights / weights.sum(-1, keepdims=True)
             if bias is not None or mask is not None:
                 weights = np.where((scores == -INF).all(-1, keepdims=True), 0, weights)
-            weights = weights.astype(np.float64 if q.dtype == torch.float64 else np.float32).astype(np.longdouble)
+            weights = weights.astype(np.float64 if q.dtype == torch.float64 else np.float32).astype(
+                np.longdouble
+            )
             self.y = weights @ values
             # How much rounding can change: each product by an ULP, each weight by the rounding of its score.
             sizes = np.abs(np.nan_to_num(queries, nan=0, posinf=0, neginf=0))
-            sizes = sizes @ np.abs(np.nan_to_num(keys, nan=0, posinf=0, neginf=0)).swapaxes(-2, -1) * abs(factor)
+            sizes = (
+                sizes @ np.abs(np.nan_to_num(keys, nan=0, posinf=0, neginf=0)).swapaxes(-2, -1) * abs(factor)
+            )
             score = sizes.max(-1, keepdims=True, initial=0)
             finite = np.where(np.isfinite(values), np.abs(values), 0)
             self.unit = np.nan_to_num(weights) @ finite * (4 + score)
@@ -203,7 +207,8 @@ def test_scores_that_are_all_minus_infinity_are_nan_without_a_mask(level: str, c
         q[:, :, 0, 0] = -INF
         k, v = torch.ones(1, 1, 70, 4), draw(1, 1, 70, 4, dtype=torch.float32)
         got = check(cpu_kernel, level, q, k, v)
-        assert got[0, 0, 0].isnan().all() and got[0, 0, 1:].isfinite().all()
+        assert got[0, 0, 0].isnan().all()
+        assert got[0, 0, 1:].isfinite().all()
         with_mask = check(cpu_kernel, level, q, k, v, None, torch.ones(1, 1, dtype=torch.bool))
         assert not with_mask[0, 0, 0].any()
 
@@ -247,7 +252,8 @@ def test_values_that_are_not_finite_reach_queries_that_may_not_look_at_them(
         assert check(cpu_kernel, level, q, k, v, None, mask)[0, 0, :, 2].isnan().all()
         mask[:] = False
         nothing = check(cpu_kernel, level, q, k, v, None, mask)
-        assert nothing[0, 0, :, 2].isnan().all() and not nothing[0, 0, :, [0, 1, 3]].any()
+        assert nothing[0, 0, :, 2].isnan().all()
+        assert not nothing[0, 0, :, [0, 1, 3]].any()
 
 
 def test_an_infinite_value_whose_weight_is_too_small_for_a_number(level: str, cpu_kernel: Kernel) -> None:
@@ -261,7 +267,8 @@ def test_an_infinite_value_whose_weight_is_too_small_for_a_number(level: str, cp
         v[0, 0, 0, 0] = INF  # weight exp(−120), 0 in float32
         v[0, 0, 150, 1] = INF
         got = check(cpu_kernel, level, q, k, v)
-        assert got[0, 0, :, 0].isnan().all() and (got[0, 0, :, 1] == INF).all()
+        assert got[0, 0, :, 0].isnan().all()
+        assert (got[0, 0, :, 1] == INF).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -322,7 +329,8 @@ def test_threads_change_nothing(dtype: torch.dtype, level: str, cpu_kernel: Kern
         for is_causal in (False, True):
             one = cpu_kernel(attention, q, k, v, None, None, is_causal, level=level, threads=1)[0]
             two = cpu_kernel(attention, q, k, v, None, None, is_causal, level=level, threads=2)[0]
-            assert torch.equal(one, two) and one.isfinite().all()
+            assert torch.equal(one, two)
+            assert one.isfinite().all()
 
 
 def test_no_matrix_of_all_scores_is_kept(cpu_kernel: Kernel) -> None:

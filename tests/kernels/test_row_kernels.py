@@ -152,7 +152,9 @@ def test_add_rms_norm_is_the_addition_and_then_the_norm(
 def test_add_rms_norm_of_infinities_that_cancel(level: str, cpu_kernel: Kernel) -> None:
     x, residual = torch.tensor([INF, 1.0]), torch.tensor([-INF, 1.0])
     y, total = cpu_kernel(add_rms_norm, x, residual, torch.ones(2), 1e-6, level=level)
-    assert total[0].isnan() and total[1] == 2 and y.isnan().all()
+    assert total[0].isnan()
+    assert total[1] == 2
+    assert y.isnan().all()
 
 
 # --- layer_norm -----------------------------------------------------------------------------------------------
@@ -241,7 +243,16 @@ def test_softmax_of_every_size(dtype: torch.dtype, level: str, cpu_kernel: Kerne
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_softmax_along_every_dim(dtype: torch.dtype, level: str, cpu_kernel: Kernel) -> None:
-    shapes = [(2, 3, 4), (1, 5, 1), (3, 7, 2), (2, 9, 17), (2, 300, 33), (1, 19, 1000), (3, 2, 600), (2, 3, 5, 7)]
+    shapes = [
+        (2, 3, 4),
+        (1, 5, 1),
+        (3, 7, 2),
+        (2, 9, 17),
+        (2, 300, 33),
+        (1, 19, 1000),
+        (3, 2, 600),
+        (2, 3, 5, 7),
+    ]
     for shape in shapes:
         x = draw(*shape, dtype=dtype, scale=5)
         for dim in range(-len(shape), len(shape)):
@@ -279,9 +290,7 @@ def test_softmax_of_large_numbers(dtype: torch.dtype, level: str, cpu_kernel: Ke
 def test_mean_pool_of_every_size(dtype: torch.dtype, level: str, cpu_kernel: Kernel) -> None:
     for n in SIZES:
         x = draw(3, n, dtype=dtype)
-        assert_close(
-            cpu_kernel(mean_pool, x, level=level)[0], exact(x).mean(1), 2, np.abs(exact(x)).mean(1)
-        )
+        assert_close(cpu_kernel(mean_pool, x, level=level)[0], exact(x).mean(1), 2, np.abs(exact(x)).mean(1))
     for shape in ((2, 3, 7, 7), (1, 1, 64, 64), (2, 3, 1, 1), (20, 5, 3, 2), (0, 3, 4, 5), (2, 0, 4, 5)):
         x = draw(*shape, dtype=dtype)
         got = cpu_kernel(mean_pool, x, level=level)[0]
@@ -294,11 +303,14 @@ def test_mean_pool_of_nothing_and_of_special_numbers(
 ) -> None:
     for shape in ((3, 0), (2, 3, 0, 5), (2, 3, 5, 0)):
         got = cpu_kernel(mean_pool, torch.empty(shape, dtype=dtype), level=level)[0]
-        assert got.shape == shape[: len(shape) // 2] and got.isnan().all()
+        assert got.shape == shape[: len(shape) // 2]
+        assert got.isnan().all()
     x = torch.tensor([[1, NAN, 0], [INF, 1, 0], [-INF, INF, 1], [-INF, 2, 3]]).to(dtype)
     for n in (3, 50):
         got = cpu_kernel(mean_pool, torch.cat([x, torch.zeros(4, n - 3, dtype=dtype)], 1), level=level)[0]
-        assert got[[0, 2]].isnan().all() and got[1] == INF and got[3] == -INF
+        assert got[[0, 2]].isnan().all()
+        assert got[1] == INF
+        assert got[3] == -INF
     # 4096 times 3e4 is no float16.
     got = cpu_kernel(mean_pool, torch.full((1, 1, 64, 64), 3e4, dtype=dtype), level=level)[0]
     assert got.item() == torch.tensor(3e4, dtype=dtype).item()
@@ -364,7 +376,10 @@ def test_outputs_larger_than_the_caches(dtype: torch.dtype, n: int, level: str, 
             (layer_norm, (weight, weight)),
             (add_rms_norm, (None, weight)),
         ):
-            values, some = [x if a is None else a for a in arguments], [few if a is None else a for a in arguments]
+            values, some = (
+                [x if a is None else a for a in arguments],
+                [few if a is None else a for a in arguments],
+            )
             large = cpu_kernel(op, x, *values, level=level, threads=threads)
             small = cpu_kernel(op, few, *some, level=level)
             for a, b in zip(large, small, strict=True):

@@ -10,7 +10,7 @@
 #include <array>
 #include <limits>
 
-#include "deployops/rows.h"
+#include "deployops/row_sums.h"
 #include "deployops/untyped.h"
 
 namespace deployops {

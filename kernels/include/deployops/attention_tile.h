@@ -72,7 +72,7 @@ class AttentionTiles {
   static int64_t padded(int64_t rows) { return (rows + tile_rows - 1) / tile_rows * tile_rows; }
   int vectors_of(int64_t tile) const { return rows_.count - tile > L ? 2 : 1; }
 
-  // f(row, place of it among the lines of its tile, numbers in such a line, rows that there are) for each vector of rows
+  // f(row, its place in a line of its tile, numbers in such a line, rows that there are) for each vector of rows
   template <class F>
   void each_vector(F&& f) {
     for (int64_t row = 0; row < rows_.count; row += L) {

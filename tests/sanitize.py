@@ -60,10 +60,18 @@ FAULTS = {
 
 
 def environment() -> dict[str, str]:
-    """Python itself is not sanitized, so the sanitizer's library has to come first."""
-    asked = [str(find_cxx().path), "-print-file-name=libasan.so"]
-    runtime = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-    return os.environ | {"LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0", "OMP_NUM_THREADS": "1"}
+    """Python itself is not sanitized, so the sanitizer's library has to come first; after it libstdc++, whose `throw`
+    it can only take over where that is loaded from the start."""
+    preloaded = []
+    for name in ("libasan.so", "libstdc++.so.6"):
+        asked = [str(find_cxx().path), f"-print-file-name={name}"]
+        found = subprocess.run(asked, capture_output=True, text=True, check=True)
+        preloaded.append(found.stdout.strip())
+    return os.environ | {
+        "LD_PRELOAD": " ".join(preloaded),
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "OMP_NUM_THREADS": "1",
+    }
 
 
 def plant(name: str, folder: Path) -> str:

@@ -169,8 +169,9 @@ def test_a_failing_progress_display_ends_the_jobs_too(tmp_path: Path) -> None:
 
 
 INTERRUPTED = """
-import sys
+import signal, sys
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the suite runs in the background
 from deployops.native.jobs import run_all
 from deployops.native.processes import run
 folder = Path(sys.argv[1])

@@ -56,7 +56,8 @@ def layer_norm(
     (torch's own is not: its mean is rounded). Halves are computed in float32 throughout and rounded once: eps,
     however small, does not become 0, and a large float16 does not overflow. A constant row gives the bias. A
     row with NaN or ±inf is NaN. float32 and bfloat16 can leave the range of float32: deviations from the mean
-    beyond 1.8e19 give the bias, and a row whose sum is no float32 is NaN.
+    beyond 1.8e19 give the bias, and a row whose sum is no float32 is NaN (from the CPU kernel, which can hold that
+    sum, the bias).
 
     Raises ValueError where weight or bias is not of shape (C,).
     """

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..symbolic import dtypes
+from ..symbolic import dims, dtypes
 from ..symbolic.attributes import encode_attribute
 from . import shape_rules
 from .cpp_types import attribute_kind, attribute_type, element_type, identifier, literal
@@ -71,27 +71,22 @@ def kernel_entries(op: Operator, kernel_file: str, level: str, by_kernel: Sequen
         }
         for n, i in enumerate(variadics)
     ]
-    source: str = (
-        _templates()
-        .get_template("kernel_entries.cpp.j2")
-        .render(
-            op=op,
-            kernel_file=kernel_file,
-            function=function_name(op),
-            symbol=entries_symbol(op, level),
-            lists=lists,
-            singles=singles,
-            rows=[
-                {
-                    "label": row.label,
-                    "inputs": {n: element_type(d) for n, d in row.inputs.items()},
-                    "arguments": _arguments(op, row, by_kernel),
-                }
-                for row in rows
-            ],
-        )
+    return template("kernel_entries.cpp.j2").render(
+        op=op,
+        kernel_file=kernel_file,
+        function=function_name(op),
+        symbol=entries_symbol(op, level),
+        lists=lists,
+        singles=singles,
+        rows=[
+            {
+                "label": row.label,
+                "inputs": {n: element_type(d) for n, d in row.inputs.items()},
+                "arguments": _arguments(op, row, by_kernel),
+            }
+            for row in rows
+        ],
     )
-    return source
 
 
 def _arguments(op: Operator, row: KernelRow, by_kernel: Sequence[str]) -> list[str]:
@@ -131,15 +126,10 @@ def operator_table(
     levels: Sequence[Level],
 ) -> str:
     """The source of the table; `rules` by operator name, `levels` as by `levels_for`."""
-    source: str = (
-        _templates()
-        .get_template("operator_table.cpp.j2")
-        .render(
-            operators=[_table_entry(op, rules[op.name], levels) for op in operators],
-            levels=[{"name": level.name, "check": level.cpu_check or "true"} for level in levels],
-        )
+    return template("operator_table.cpp.j2").render(
+        operators=[_table_entry(op, rules[op.name], levels) for op in operators],
+        levels=[{"name": level.name, "check": level.cpu_check} for level in levels],
     )
-    return source
 
 
 def _table_entry(
@@ -231,7 +221,7 @@ def _case_entry(indices: Sequence[int], ranks: Sequence[int | None], sizes: Sequ
         {"name": f"d{n}_{d}", "input": n, "dim": d}
         for n, rank in zip(indices, ranks, strict=True)
         for d in range(rank or 0)
-        if any(f"d{n}_{d}" in shape_rules.symbols_of(s) for s in sizes)
+        if any(f"d{n}_{d}" in dims.names(s) for s in sizes)
     ]
     conditions = [
         f"inputs[{n}].rank == {-1 if rank is None else rank}" for n, rank in zip(indices, ranks, strict=True)

@@ -27,14 +27,13 @@ __all__ = [
     "ShapeRule",
     "formula",
     "shape_rules",
-    "symbols_of",
+    "untold_attributes",
 ]
 
 Ranks = tuple[int | None, ...]  # of the inputs, None where absent
 Shapes = Mapping[str, Any]  # by input name: a shape, None where absent, a list of shapes for the variadic one
 _HIGHEST_RANK = 6
 _MOST_VARIED = 4  # samples with other ranks each; a run of the fake kernel takes milliseconds
-_DTYPE = "float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +128,9 @@ def _calls(op: Operator) -> Iterator[_Call]:
 def _fake(
     op: Operator, shapes: Shapes, attributes: Mapping[str, Any]
 ) -> tuple[tuple[int | None, ...], ...] | None:
-    first = {v: types[0] for v, types in op.types.variables.items()}
     tensors: dict[str, Any] = {}
     for name, shape in shapes.items():
-        dtype = first[op.types.of_input[name]]
+        dtype = _dtype(op, name)
         if shape is None or isinstance(shape, tuple):
             tensors[name] = None if shape is None else TensorInfo(dtype, shape)
         else:
@@ -146,6 +144,11 @@ def _fake(
         assert info.dims is not None
         outputs.append(tuple(d if isinstance(d, int) else None for d in info.dims))
     return tuple(outputs)
+
+
+def _dtype(op: Operator, name: str) -> str:
+    """A dtype that the input may have; no shape depends on it."""
+    return op.types.variables[op.types.of_input[name]][0]
 
 
 def _other_shapes(shapes: Shapes) -> Iterator[Shapes]:
@@ -204,6 +207,15 @@ def _other_values(now: Any, known: Sequence[Any], optional: bool, kind: str) -> 
         yield from (now + 1, now * 2, now / 2)
     elif isinstance(now, list) and all(isinstance(v, (int, float)) for v in now):
         yield from ([v + 1 for v in now], [v * 2 for v in now], [*now, *now[-1:]], now[:-1])
+
+
+def untold_attributes(op: Operator) -> list[str]:
+    """Texts of which the samples have one value alone: whether another one gives other shapes is not seen."""
+    values: dict[str, set[Any]] = {a.name: set() for a in op.interface.attributes if a.onnx_type == "STRING"}
+    for _, attributes in op.sample_calls():
+        for name, known in values.items():
+            known.add(attributes.get(name))
+    return [name for name, known in values.items() if len(known) < 2]
 
 
 # --- rules -----------------------------------------------------------------------------------------------------
@@ -288,12 +300,11 @@ def _holds(
 
 
 def _symbolic_dims(op: Operator, call: _Call, k: int) -> tuple[str, ...] | None:
-    first = {v: types[0] for v, types in op.types.variables.items()}
     tensors = {}
     for n, i in enumerate(op.interface.inputs):
         shape = call.shapes[i.name]
         symbols = tuple(f"d{n}_{axis}" for axis in range(len(shape or ())))
-        tensors[i.name] = None if shape is None else TensorInfo(first[op.types.of_input[i.name]], symbols)
+        tensors[i.name] = None if shape is None else TensorInfo(_dtype(op, i.name), symbols)
     try:
         found = infer(op, tensors, call.attributes)[k].dims
     except (ShapeError, IndexError):
@@ -352,8 +363,3 @@ def formula(dim: str) -> str:
         return _Expression(f"{_FUNCTIONS[name]}({', '.join(map(_text, arguments))})")
 
     return _text(dims.walk(dim, _Expression, call))
-
-
-def symbols_of(dim: str) -> list[str]:
-    """The names in a dim expression."""
-    return dims.names(dim)

@@ -48,7 +48,8 @@ class Plan:
     operators: tuple[dict[str, Any], ...]
     kernels: tuple[str, ...]
     levels: tuple[str, ...]
-    absent: tuple[str, ...] = ()
+    absent: tuple[str, ...]
+    notes: tuple[str, ...]  # what the author of the operators should know
 
     @property
     def holds(self) -> bool:
@@ -77,6 +78,7 @@ class Plan:
             tuple(record["kernels"]),
             tuple(record["levels"]),
             tuple(record["absent"]),
+            tuple(record["notes"]),
         )
 
 
@@ -114,7 +116,20 @@ def make_plan(operators: Sequence[Operator], levels: Sequence[Level]) -> Plan:
             for place in kernel_places(op, kernel.suffix)
             if not place.is_file()
         ),
+        tuple(note for op in operators for note in _notes(op, rules[op.name])),
     )
+
+
+def _notes(op: Operator, rules: dict[str, ShapeRule]) -> list[str]:
+    from ..native.shape_rules import FromKernel, untold_attributes
+
+    if all(isinstance(rule, FromKernel) for rule in rules.values()):
+        return []
+    return [
+        f"{op.name}: every sample has the same `{name}`, so whether other texts give outputs of other shapes was not "
+        "seen: let a sample have another one"
+        for name in untold_attributes(op)
+    ]
 
 
 def _kernels(op: Operator, kernel: Path, rules: dict[str, ShapeRule], levels: Sequence[Level]) -> list[Unit]:

@@ -15,12 +15,12 @@ from ..errors import ModelFileError, NotCheckedError, UsageError
 from .kernel_faults import KernelFault, kernel_fault
 from .library_manifest import LibraryManifest, manifest_path, read_manifest
 from .node_uses import NodeUse, node_uses
-from .shipped_operators import shipped_versions
+from .shipped_operators import newest_shipped, shipped_versions
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["check_coverage", "needs_shipped_library"]
+__all__ = ["check_coverage", "has_shipped_operators"]
 
 _SHOWN = 5
 # What is wrong with the model itself, whatever library there is.
@@ -34,9 +34,10 @@ _MODEL_FAULTS = {
 }
 
 
-def needs_shipped_library(model: onnx.ModelProto) -> bool:
-    """Whether shipped operators stand in the model."""
-    return any(shipped_versions(use.domain, use.op_type) for use in node_uses(model))
+def has_shipped_operators(model: onnx.ModelProto) -> bool:
+    """Whether the model imports a domain of shipped operators; its nodes need not be looked at."""
+    imports = [*model.opset_import, *(entry for f in model.functions for entry in f.opset_import)]
+    return any(newest_shipped(entry.domain) for entry in imports)
 
 
 def check_coverage(name: str, model: onnx.ModelProto, libraries: Sequence[Path]) -> None:
@@ -47,6 +48,8 @@ def check_coverage(name: str, model: onnx.ModelProto, libraries: Sequence[Path])
         NotCheckedError: the libraries lack a kernel for it.
         UsageError: a library does not match its manifest.
     """
+    if not libraries and not has_shipped_operators(model):
+        return
     known = [read_manifest(path) for path in libraries if manifest_path(path).is_file()]
     strangers = [path for path in libraries if not manifest_path(path).is_file()]
     _refuse_shared_domains(known)

@@ -19,6 +19,7 @@ from ..native.jobs import run_all
 from ..native.levels import levels_for
 from ..native.object_cache import Cache, CompileJob
 from ..native.output_files import replace_file
+from .library_manifest import manifest_path
 from .manifest_writer import write_manifest
 from .plan_record import PlanRecord
 
@@ -52,7 +53,7 @@ class Library:
         operators: ONNX names of what is in it.
         compiled: how many objects had to be compiled; the others were in the cache.
         seconds: how long it took.
-        warnings: what the compiler said of the user's kernels, if anything.
+        warnings: what the compiler said of the user's kernels, and what their samples leave open.
     """
 
     path: Path
@@ -63,7 +64,7 @@ class Library:
 
     @property
     def manifest(self) -> Path:
-        return self.path.with_suffix(".json")
+        return manifest_path(self.path)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -127,7 +128,8 @@ def compile_library(
     plan = _plan(ops, compiler, cache)
     compiled = _Compilation(cache, compiler, tuple(flags), plan)
     path = compiled.write(folder, jobs, progress)
-    return Library(path, plan.names, compiled.count, time.perf_counter() - start, compiled.warnings())
+    warnings = (*plan.notes, *compiled.warnings())
+    return Library(path, plan.names, compiled.count, time.perf_counter() - start, warnings)
 
 
 def ort_library() -> str:

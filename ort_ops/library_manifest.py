@@ -27,6 +27,7 @@ __all__ = [
     "KernelSignature",
     "LibraryManifest",
     "manifest_path",
+    "platform_of",
     "read_manifest",
     "this_platform",
 ]
@@ -70,7 +71,7 @@ class KernelAttribute:
 
 @dataclass(frozen=True, slots=True)
 class KernelOperator:
-    """An operator of a library, in one version. `name`: its torch name."""
+    """An operator of a library, in one version. `name`: its torch name; `kernel`: sha256 of its kernel file."""
 
     domain: str
     op_type: str
@@ -80,6 +81,7 @@ class KernelOperator:
     outputs: tuple[KernelArgument, ...]
     signatures: tuple[KernelSignature, ...]
     attributes: tuple[KernelAttribute, ...] = ()
+    kernel: str = ""
 
     @property
     def onnx_name(self) -> str:
@@ -136,6 +138,11 @@ class LibraryManifest:
 def this_platform() -> str:
     """`linux-x86_64`, `darwin-arm64`, `win32-AMD64`: for what a library runs here must be built."""
     return f"{sys.platform}-{platform.machine()}"
+
+
+def platform_of(target: str) -> str:
+    """The same for a compiler's target, which may be another machine's: `linux-aarch64` for `aarch64-linux-gnu`."""
+    return f"{sys.platform}-{target.split('-')[0]}"
 
 
 def manifest_path(library: Path) -> Path:
@@ -244,6 +251,7 @@ class _Reader:
                 for s in self.entries(entry, "signatures")
             ),
             attributes=tuple(self._attribute(a) for a in self.entries(entry, "attributes")),
+            kernel=self.texts_by_name(entry, "kernel").get("sha256", "") if "kernel" in entry else "",
         )
         for signature in operator.signatures:
             missing = [a.name for a in operator.inputs if a.name not in signature.inputs]

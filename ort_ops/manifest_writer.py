@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import platform
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..native.file_contents import FILES
 from ..native.output_files import replace_file
+from .library_manifest import FORMAT, manifest_path, platform_of
 
 if TYPE_CHECKING:
     from ..native.compilers import Compiler
@@ -19,28 +18,26 @@ if TYPE_CHECKING:
 
 __all__ = ["describe", "write_manifest"]
 
-_FORMAT = 1
-
 
 def write_manifest(library: Path, plan: Plan, compiler: Compiler, flags: Sequence[str]) -> None:
     """Write `<library>.json`. It names no path: equal libraries have equal manifests."""
     kernels = map(Path, plan.kernels)
     content = {
-        "format": _FORMAT,
+        "format": FORMAT,
         "library": library.name,
-        "sha256": _digest(library),
+        "sha256": FILES.digest(str(library)),
         "target": "ort-cpu",
-        "platform": f"{sys.platform}-{platform.machine()}",
+        "platform": platform_of(compiler.target),
         "compiler": {"kind": compiler.kind, "version": compiler.version},
         "flags": list(flags),
         "levels": list(plan.levels),
         "operators": [
-            {**operator, "kernel": {"file": kernel.name, "sha256": _digest(kernel)}}
+            {**operator, "kernel": {"file": kernel.name, "sha256": FILES.digest(str(kernel))}}
             for operator, kernel in zip(plan.operators, kernels, strict=True)
         ],
     }
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    replace_file(library.with_suffix(".json"), lambda path: path.write_text(text, encoding="utf-8"))
+    replace_file(manifest_path(library), lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def describe(op: Operator) -> dict[str, Any]:
@@ -77,7 +74,3 @@ def describe(op: Operator) -> dict[str, Any]:
             for name in op.interface.count_attributes
         ],
     }
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -16,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ..errors import UsageError
+from ..native.file_contents import FILES
 from ..native.output_files import replace_file
 from .build_plan import Plan
 
@@ -43,7 +44,7 @@ class PlanRecord:
         try:
             record = json.loads(self._path.read_text(encoding="utf-8"))
             files: dict[str, str] = record["files"]
-            if set(_our_files()) <= set(files) and all(_digest(p) == d for p, d in files.items()):
+            if set(_our_files()) <= set(files) and all(FILES.digest(p) == d for p, d in files.items()):
                 plan = Plan.from_dict(record["plan"])
                 return plan if plan.holds else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -57,7 +58,7 @@ class PlanRecord:
         """
         own = [name for name in list(sys.modules) if not _installed(_file(name))]
         modules = {_file(name) for name in (*own, *loaded)} - {""}
-        files = {path: _digest(path) for path in sorted({*_our_files(), *modules})}
+        files = {path: FILES.digest(path) for path in sorted({*_our_files(), *modules})}
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             text = json.dumps({"files": files, "plan": plan.to_dict()})
@@ -97,11 +98,4 @@ def _version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
-        return ""
-
-
-def _digest(path: str) -> str:
-    try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError:
         return ""

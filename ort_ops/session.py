@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ModelFileError, NotCheckedError, UsageError
 from .arguments import expect, expect_path, expect_sequence, listed_texts
-from .coverage import check_coverage, needs_shipped_library
+from .coverage import check_coverage, has_shipped_operators
 from .diagnosis import explain, parsed
 from .library import NAME, shipped_folder
 
@@ -70,7 +70,8 @@ def session(
         options.intra_op_num_threads = threads
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
-    registered = register(options, _chosen(path, libraries))
+    registered = _chosen(path, libraries)
+    _register(options, registered)
     wanted = _providers(ort, providers)
     try:
         opened = ort.InferenceSession(str(path), options, providers=wanted)
@@ -80,17 +81,33 @@ def session(
     return opened
 
 
-def _chosen(path: Path, libraries: Sequence[StrPath] | None) -> Sequence[StrPath]:
+def _chosen(path: Path, libraries: Sequence[StrPath] | None) -> tuple[Path, ...]:
     """The libraries to register, checked against the model where they say what is in them."""
+    paths = _library_paths(libraries or ())
     try:
         model = parsed(path)
     except ModelFileError:
-        return libraries or ()  # the runtime refuses it, and `explain` says what it is
-    if libraries is None:
-        built = shipped_folder() / NAME
-        libraries = [built] if built.is_file() and needs_shipped_library(model) else []
-    paths = [Path(library).resolve() for library in libraries]
-    check_coverage(path.name, model, [p for p in paths if p.is_file() and p.suffix != ".json"])
+        return paths  # the runtime refuses it, and `explain` says what it is
+    built = shipped_folder() / NAME
+    if libraries is None and built.is_file() and has_shipped_operators(model):
+        paths = (built,)
+    check_coverage(path.name, model, paths)
+    return paths
+
+
+def _library_paths(libraries: Sequence[StrPath]) -> tuple[Path, ...]:
+    """Their real paths, each once. Raises UsageError for what is no library's."""
+    paths = tuple(dict.fromkeys(Path(library).resolve() for library in libraries))
+    for path in paths:
+        if path.is_dir():
+            raise UsageError(f"custom-operator library {path}: that is a folder; give the .so in it")
+        if path.suffix == ".json":
+            raise UsageError(f"{path} is a manifest; give the library beside it")
+        if not path.is_file():
+            raise UsageError(
+                f"custom-operator library {path}: no such file. Give the path of the built .so, "
+                ".dylib or .dll"
+            )
     return paths
 
 
@@ -122,24 +139,12 @@ def _expect_at_work(session: Any, wanted: Sequence[str]) -> None:
         )
 
 
-def register(options: Any, libraries: Sequence[StrPath]) -> tuple[Path, ...]:
-    """Register each library once (a second time is an error of the runtime); returns their real paths."""
-    paths = tuple(dict.fromkeys(Path(library).resolve() for library in libraries))
-    for path in paths:
-        if path.is_dir():
-            raise UsageError(f"custom-operator library {path}: that is a folder; give the .so in it")
-        if path.suffix == ".json":
-            raise UsageError(f"{path} is a manifest; give the library beside it")
-        if not path.is_file():
-            raise UsageError(
-                f"custom-operator library {path}: no such file. Give the path of the built .so, "
-                ".dylib or .dll"
-            )
+def _register(options: Any, libraries: Sequence[Path]) -> None:
+    for path in libraries:
         try:
             options.register_custom_ops_library(str(path))
-        except Exception as error:
+        except Exception as error:  # noqa: PERF203  (the runtime's exception types share no base of its own)
             raise UsageError(_library_fault(path, error)) from error
-    return paths
 
 
 def _library_fault(path: Path, error: Exception) -> str:

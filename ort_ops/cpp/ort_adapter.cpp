@@ -411,15 +411,15 @@ std::unique_ptr<CustomOp> custom_op(const Binding& binding, const OperatorSpec& 
   return op;
 }
 
-// Before 1.24, ONNX Runtime crashes where a node leaves out an input with '' and shapes are inferred.
-bool shape_inference_is_safe(const char* version) {
+bool is_1_24_or_newer(const char* version) {
   int major = 0, minor = 0;
   return std::sscanf(version, "%d.%d", &major, &minor) == 2 && (major > 1 || minor >= 24);
 }
 
 std::unique_ptr<Binding> bind(const OrtApi* table, const OrtApiBase* base) {
   auto binding = std::make_unique<Binding>();
-  const bool recent = shape_inference_is_safe(base->GetVersionString());
+  // Before it, ONNX Runtime crashes where a node leaves out an input with '' and shapes are inferred.
+  const bool recent = is_1_24_or_newer(base->GetVersionString());
   binding->api = read_api(table, recent ? base->GetApi(24) : nullptr);
   const Api& api = binding->api;
   check(api, api.CreateCpuMemoryInfo(1 /* arena */, 0 /* default */, &binding->cpu));

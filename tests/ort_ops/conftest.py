@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto, helper
@@ -118,3 +119,45 @@ def other_runtime() -> Callable[[str], dict[str, str]]:
         return {"PYTHONPATH": str(folder)}
 
     return install
+
+
+def pack_node(op_type: str, *inputs: str, **attributes: Any) -> onnx.NodeProto:
+    """A node of the pack with the output `y`."""
+    return helper.make_node(op_type, list(inputs), ["y"], name="the_node", domain="pack", **attributes)
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, int] | None = None,
+    *,
+    versions: Mapping[str, int] | None = None,
+    shape: Sequence[Any] | None = None,
+    outputs: Mapping[str, int] | None = None,
+) -> onnx.ModelProto:
+    """Nodes from `inputs` (names and element types, one float `x`) to `outputs` (`y`, of a type that is not said).
+
+    `versions`: of the domains, 1 where nothing else is said. `shape`: of inputs and outputs.
+    """
+    domains = {"pack": 1, "deployops": 1} | dict(versions or {})
+    graph = helper.make_graph(
+        list(nodes),
+        "g",
+        [
+            helper.make_tensor_value_info(n, kind, shape)
+            for n, kind in (inputs or {"x": TensorProto.FLOAT}).items()
+        ],
+        [helper.make_tensor_value_info(n, kind, shape) for n, kind in outputs.items()]
+        if outputs
+        else [helper.make_empty_tensor_value_info("y")],
+    )
+    opsets = [helper.make_opsetid("", 17), *(helper.make_opsetid(d, v) for d, v in domains.items())]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def opened(library: str | Path, made: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    """A session of plain ONNX Runtime, with two threads."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 2
+    options.register_custom_ops_library(str(library))
+    return onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])

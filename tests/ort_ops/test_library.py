@@ -7,48 +7,27 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnxruntime
 import pytest
 import torch
-from onnx import TensorProto, helper
 
-from deployops import compile_library, operator
+from deployops import compile_library
 from deployops.errors import DeclarationError, UsageError
+from deployops.native.compilers import Compiler
 from deployops.native.diagnostics import CompileError
-from deployops.ort_ops import Library, check_kernels, session
+from deployops.ort_ops import Library, check_kernels
+from deployops.ort_ops.build_plan import Plan
+from deployops.ort_ops.library_manifest import read_manifest
+from deployops.ort_ops.manifest_writer import write_manifest
 from deployops.symbolic import registry
 from deployops.symbolic.operator import Operator
 
 from .conftest import PACK
-
-
-def opened(library: Library, nodes: list[Any], **types: int) -> onnxruntime.InferenceSession:
-    """A session on nodes of the pack, inputs by name and element type, output `y`; two threads."""
-    inputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in types.items()]
-    outputs = [helper.make_empty_tensor_value_info("y")]
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("pack", 1)]
-    model = helper.make_model(
-        helper.make_graph(nodes, "g", inputs, outputs), opset_imports=opsets, ir_version=8
-    )
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 2
-    options.register_custom_ops_library(str(library.path))
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-
-
-def node(op_type: str, *inputs: str, **attributes: Any) -> Any:
-    return helper.make_node(op_type, list(inputs), ["y"], name="the_node", domain="pack", **attributes)
-
+from .packs import COPY, SAME, written
 
 # --- what is written ---------------------------------------------------------------------------------------------
 
@@ -68,6 +47,38 @@ def test_the_manifest_says_what_is_in_the_library(pack_library: Library, pack: d
     }
     assert {s["outputs"]["found"] for s in gather["signatures"]} == {"bool"}
     assert str(PACK.parent) not in pack_library.manifest.read_text()
+
+
+def test_the_manifest_names_the_machine_that_the_library_is_for(tmp_path: Path) -> None:
+    library = tmp_path / "lib.so"
+    library.write_bytes(b"")
+    compiler = Compiler(Path("g++"), "gcc", "12", "aarch64-linux-gnu")
+    write_manifest(library, Plan((), (), (), ("portable",), (), ()), compiler, ())
+    assert json.loads(library.with_suffix(".json").read_text())["platform"] == f"{sys.platform}-aarch64"
+    with pytest.raises(UsageError, match="is built for"):
+        read_manifest(library)
+
+
+def test_what_no_sample_shows_of_shapes_is_said(tmp_path: Path) -> None:
+    text = (
+        SAME.format("moded")
+        .replace("x: Tensor)", "x: Tensor, mode: str = 'm')")
+        .replace("_(x)", "_(x, mode='m')")
+    )
+    kernel = COPY.format("moded", "x[i]").replace("In<float> x", "In<float> x, std::string_view")
+    place = written(tmp_path, text, "#include <string_view>\n" + kernel, "moded")
+    [note] = compile_library(ops=[place], out=tmp_path / "lib").warnings
+    assert "every sample has the same `mode`" in note
+    [note] = compile_library(ops=[place], out=tmp_path / "lib").warnings  # from the kept plan
+    assert "every sample has the same `mode`" in note
+
+
+def test_a_check_without_a_manifest_says_what_it_cannot_know(
+    pack_library: Library, pack: dict[str, Operator], tmp_path: Path
+) -> None:
+    [result] = check_kernels(shutil.copy(pack_library.path, tmp_path / "bare.so"), [pack["limit"]])
+    assert result.status == "passed"
+    assert "not checked: whether the library has the kernel file's newest state" in result.detail
 
 
 def test_only_the_entry_points_are_visible(pack_library: Library) -> None:
@@ -93,228 +104,7 @@ def test_every_kernel_computes_what_its_reference_does(
     assert all(r.status == "passed" for r in results), [r for r in results if r.status != "passed"]
 
 
-# --- in ONNX Runtime ---------------------------------------------------------------------------------------------
-
-
-def test_an_attribute_of_the_wrong_type_is_refused_when_the_model_is_opened(pack_library: Library) -> None:
-    with pytest.raises(Exception, match="the attribute `low` is of type INT; expected FLOAT"):
-        opened(pack_library, [node("Limit", "x", low=1)], x=TensorProto.FLOAT)
-
-
-def test_a_missing_attribute_has_its_default(pack_library: Library) -> None:
-    x = np.array([-5, 0, 5], np.float32)
-    [y] = opened(pack_library, [node("Limit", "x")], x=TensorProto.FLOAT).run(None, {"x": x})
-    np.testing.assert_array_equal(y, [-1, 0, 5])
-
-
-def test_a_missing_attribute_without_a_default_is_refused(pack_library: Library) -> None:
-    with pytest.raises(Exception, match="the attribute `ys_count` \\(INT\\) is missing"):
-        opened(pack_library, [node("JoinRows", "x", xs_count=1)], x=TensorProto.FLOAT)
-
-
-def test_a_float_attribute_is_the_number_that_was_meant(pack_library: Library) -> None:
-    # 0.1 as float32 is 0.100000001490116
-    x = np.array([0.5], np.float64)
-    [y] = opened(pack_library, [node("Limit", "x", high=0.1)], x=TensorProto.DOUBLE).run(None, {"x": x})
-    assert y[0] == 0.1
-
-
-def test_what_a_kernel_throws_on_a_worker_is_an_error_in_python(pack_library: Library) -> None:
-    opened_session = opened(pack_library, [node("Picky", "x", message="väl")], x=TensorProto.FLOAT)
-    x = np.ones(100_000, np.float32)
-    x[[5_000, 77_777]] = -1
-    with pytest.raises(
-        Exception, match=r"pack::Picky \(float32, node 'the_node'\): väl: number (5000|77777)"
-    ):
-        opened_session.run(None, {"x": x})
-    np.testing.assert_array_equal(opened_session.run(None, {"x": np.abs(x)})[0], np.abs(x))
-
-
-def test_so_is_what_is_no_exception_of_the_standard_library(pack_library: Library) -> None:
-    opened_session = opened(pack_library, [node("Picky", "x", fail_on=99_999)], x=TensorProto.FLOAT)
-    with pytest.raises(Exception, match=r"threw something that is no std::exception"):
-        opened_session.run(None, {"x": np.ones(100_000, np.float32)})
-
-
-def test_wrong_inputs_are_told_with_what_was_expected(pack_library: Library) -> None:
-    opened_session = opened(
-        pack_library, [node("GatherRows", "x", "i")], x=TensorProto.FLOAT, i=TensorProto.INT64
-    )
-    with pytest.raises(Exception, match=r"index\[0\] is 7; x has 2 rows"):
-        opened_session.run(None, {"x": np.ones((2, 3), np.float32), "i": np.array([7])})
-
-
-def test_ranks_that_the_shape_rule_does_not_know_are_refused(pack_library: Library) -> None:
-    opened_session = opened(pack_library, [node("StridedPairs", "x")], x=TensorProto.FLOAT)
-    with pytest.raises(Exception, match="known are x 2"):
-        opened_session.run(None, {"x": np.ones(4, np.float32)})
-
-
-def test_an_output_that_the_model_leaves_out(pack_library: Library) -> None:
-    opened_session = opened(
-        pack_library, [node("GatherRows", "x", "i")], x=TensorProto.FLOAT, i=TensorProto.INT32
-    )
-    [rows] = opened_session.run(
-        None, {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "i": np.array([1, -1], np.int32)}
-    )
-    np.testing.assert_array_equal(rows, [[3, 4, 5], [0, 0, 0]])
-
-
-def test_registered_twice(pack_library: Library) -> None:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.register_custom_ops_library(str(pack_library.path))
-    options.register_custom_ops_library(str(pack_library.path))
-    with pytest.raises(Exception, match="already set"):
-        onnxruntime.InferenceSession(
-            helper.make_model(helper.make_graph([], "g", [], [])).SerializeToString(), options
-        )
-
-
-def test_many_sessions_at_once(pack_library: Library) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    x = np.linspace(-3, 3, 20_000, dtype=np.float32)
-
-    def work(k: int) -> bool:
-        low = -1.0 - k / 10
-        [y] = opened(pack_library, [node("Limit", "x", low=low)], x=TensorProto.FLOAT).run(None, {"x": x})
-        return bool(np.allclose(y, np.maximum(x, np.float32(low))))
-
-    with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(work, range(40)))
-
-
-def test_the_level_can_be_chosen(pack_library: Library) -> None:
-    """DEPLOYOPS_CPU_LEVEL names the kernels' instruction set; an unknown one is refused."""
-    code = (
-        "import onnxruntime as ort, sys\n"
-        "o = ort.SessionOptions(); o.log_severity_level = 4\n"
-        "o.register_custom_ops_library(sys.argv[1])\n"
-    )
-    for name, words in (("portable", ""), ("nonsense", "there are no kernels of level `nonsense`")):
-        done = subprocess.run(
-            [sys.executable, "-c", code, str(pack_library.path)],
-            env=os.environ | {"DEPLOYOPS_CPU_LEVEL": name},
-            capture_output=True,
-            text=True,
-        )
-        assert (done.returncode == 0) == (not words)
-        assert words in done.stderr
-
-
-@pytest.mark.parametrize("value", [1, 1.0, "a", [1]])
-def test_a_list_of_another_type_is_refused(value: Any, pack_library: Library) -> None:
-    # ONNX Runtime itself reads it as an empty list (and a list of texts cannot be told from one: a session can)
-    with pytest.raises(Exception, match=r"the attribute `weights` (is of type|\(FLOATS\) is missing)"):
-        opened(pack_library, [node("WeightedSum", "x", weights=value)], x=TensorProto.FLOAT)
-
-
-def shipped_session(library: str, op_type: str) -> onnxruntime.InferenceSession:
-    graph = helper.make_graph(
-        [helper.make_node(op_type, ["x"], ["y"], domain="deployops")],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, None)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-    )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("deployops", 1)]
-    options = onnxruntime.SessionOptions()
-    options.register_custom_ops_library(library)
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
-    return onnxruntime.InferenceSession(model.SerializeToString(), options)
-
-
-@pytest.mark.parametrize("op_type", ["CubeRoot", "StableSigmoid", "RectifiedLinear", "StableSoftmax"])
-@pytest.mark.parametrize("count", [1003, 5_000_000])
-def test_an_output_bound_over_its_input_or_at_any_address(
-    op_type: str, count: int, shipped_library: str
-) -> None:
-    opened_session = shipped_session(shipped_library, op_type)
-    x = np.random.default_rng(0).standard_normal(count).astype(np.float32)
-    [want] = opened_session.run(None, {"x": x})
-    memory = np.zeros(4 * count + 8, np.uint8)
-    for offset in (0, 1, 2, 4):
-        binding = opened_session.io_binding()
-        binding.bind_cpu_input("x", x)
-        binding.bind_output("y", "cpu", 0, np.float32, [count], memory.ctypes.data + offset)
-        opened_session.run_with_iobinding(binding)
-        np.testing.assert_array_equal(
-            np.frombuffer(memory[offset : offset + 4 * count].tobytes(), np.float32), want
-        )
-    both = x.copy()
-    binding = opened_session.io_binding()
-    binding.bind_input("x", "cpu", 0, np.float32, [count], both.ctypes.data)
-    binding.bind_output("y", "cpu", 0, np.float32, [count], both.ctypes.data)
-    opened_session.run_with_iobinding(binding)
-    np.testing.assert_array_equal(both, want)
-
-
-def test_dims_keep_their_names_through_custom_nodes(shipped_library: str) -> None:
-    names = ("x", TensorProto.FLOAT, ["batch", 16]), ("b", TensorProto.FLOAT, ["k", 16])
-    nodes = [
-        helper.make_node("StableSigmoid", ["x"], ["t"], domain="deployops"),
-        helper.make_node("AddRelu", ["t", "b"], ["y"], domain="deployops"),
-        helper.make_node("StableSigmoid", ["t"], ["z"], domain="deployops"),
-    ]
-    outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [None, 16]) for n in ("y", "z")]
-    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info(*n) for n in names], outputs)
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("deployops", 1)]
-    options = onnxruntime.SessionOptions()
-    options.register_custom_ops_library(shipped_library)
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
-    y, z = onnxruntime.InferenceSession(model.SerializeToString(), options).get_outputs()
-    assert z.shape == ["batch", 16]
-    assert y.shape[1] == 16
-    assert y.shape[0] != -1  # which would be a size, not a name
-
-
-def test_a_shape_written_by_the_kernel_may_overlap_nothing_either(
-    pack_library: Library, pack: dict[str, Operator]
-) -> None:
-    from deployops.native.cpu_library import CpuLibrary
-
-    x = torch.arange(6.0).reshape(2, 3)
-    before = x.clone()
-    [y, written] = CpuLibrary(pack_library.path).run(pack["shift_"], (x, x, 2))
-    assert torch.equal(x, before * 3)
-    assert torch.equal(written, before * 3)
-    assert torch.equal(y, (before * 3).sum(-1))
-
-
 # --- what is refused ---------------------------------------------------------------------------------------------
-
-
-def written(folder: Path, declaration: str, kernel: str | None, name: str) -> str:
-    """A pack of one operator in a folder."""
-    head = (
-        "import torch\nfrom torch import Tensor\nfrom deployops import operator\n\n"
-        f"@operator('built{abs(hash(str(folder))) % 10**6}::{name}', dtypes=('float32',))\n"
-    )
-    (folder / f"{name}_ops.py").write_text(head + declaration)
-    if kernel is not None:
-        (folder / f"{name}.h").write_text(
-            '#pragma once\n#include "deployops/parallel.h"\n#include "deployops/tensor.h"\n' + kernel
-        )
-    return str(folder / f"{name}_ops.py")
-
-
-SAME = """def {0}(x: Tensor) -> Tensor:
-    return x.clone()
-
-@{0}.fake
-def _(x):
-    return torch.empty_like(x)
-
-@{0}.samples
-def _(draw):
-    yield draw(3),
-"""
-COPY = """namespace deployops {{
-inline void {0}(const Parallel&, In<float> x, Out<float> y) {{
-  for (int64_t i = 0; i < x.numel(); ++i) y[i] = {1};
-}}
-}}
-"""
 
 
 def test_no_kernel(tmp_path: Path) -> None:
@@ -458,25 +248,22 @@ def test_two_builds_at_once(tmp_path: Path) -> None:
     assert check_kernels(tmp_path / "lib" / "libdeployops_ort_cpu.so", [op])[0].status == "passed"
 
 
-def test_a_changed_declaration_is_noticed_by_an_old_library(
-    pack_library: Library, pack: dict[str, Operator]
-) -> None:
-    limit = pack["limit"]
-    registry.remove(limit)
-    try:
-
-        @operator("pack::limit", onnx="pack::OtherLimit", dtypes=("float32",))
-        def limit2(x: torch.Tensor, low: int = 1) -> torch.Tensor:
-            return x.clone()
-
-        @limit2.fake
-        def _(x: torch.Tensor, low: int = 1) -> torch.Tensor:
-            return torch.empty_like(x)
-
-        with pytest.raises(UsageError, match="built from another declaration of pack::limit"):
-            check_kernels(pack_library.path, [limit2])
-    finally:
-        registry.add(limit)
+def test_a_changed_declaration_is_noticed_by_an_old_library(tmp_path: Path) -> None:
+    place = written(tmp_path, SAME.format("revised"), COPY.format("revised", "x[i]"), "revised")
+    library = compile_library(ops=[place], out=tmp_path / "lib")
+    declaration = Path(place)
+    text = (
+        declaration.read_text()
+        .replace("x: Tensor)", "x: Tensor, low: int = 1)")
+        .replace("_(x)", "_(x, low=1)")
+    )
+    declaration.write_text(text)
+    code = (
+        "from deployops.ort_ops import check_kernels\nfrom deployops.symbolic import registry\n"
+        f"check_kernels({str(library.path)!r}, registry.load([{place!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "was built from another declaration of" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -519,133 +306,3 @@ def test_the_command(command: Callable[..., Any], tmp_path: Path) -> None:
     said = json.loads(done.out)
     assert Path(said["library"]).is_file()
     assert len(said["operators"]) == 1
-
-
-# --- sessions ----------------------------------------------------------------------------------------------------
-
-
-def test_a_session_checks_before_the_runtime_does(pack_library: Library, tmp_path: Path) -> None:
-    from deployops.errors import ModelFileError, NotCheckedError
-
-    def save(nodes: list[Any], kind: int = TensorProto.FLOAT, version: int = 1) -> Path:
-        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("pack", version)]
-        graph = helper.make_graph(
-            nodes,
-            "g",
-            [helper.make_tensor_value_info("x", kind, [3])],
-            [helper.make_tensor_value_info("y", kind, [3])],
-        )
-        path = tmp_path / "model.onnx"
-        path.write_bytes(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
-        return path
-
-    libraries = [pack_library.path]
-    good = session(save([node("Limit", "x")]), libraries=libraries)
-    np.testing.assert_array_equal(good.run(None, {"x": np.array([-9, 0, 9], np.float32)})[0], [-1, 0, 9])
-    with pytest.raises(NotCheckedError, match=r"no kernel for \(x: float64\)"):
-        session(save([node("Picky", "x")], TensorProto.DOUBLE), libraries=libraries)
-    with pytest.raises(NotCheckedError, match="has the attribute 'hight', which its kernel does not know"):
-        session(save([node("Limit", "x", hight=1.0)]), libraries=libraries)
-    with pytest.raises(ModelFileError, match="wrong domain version"):
-        session(save([node("Limit", "x")], version=7), libraries=libraries)
-    with pytest.raises(ModelFileError, match="'low' of pack::Limit is INT; its kernel reads FLOAT"):
-        session(save([node("Limit", "x", low=1)]), libraries=libraries)
-
-
-def test_libraries_that_a_session_cannot_take(pack_library: Library, tmp_path: Path) -> None:
-    graph = helper.make_graph(
-        [node("Limit", "x")],
-        "g",
-        [helper.make_tensor_value_info("x", 1, [3])],
-        [helper.make_tensor_value_info("y", 1, [3])],
-    )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("pack", 1)]
-    path = tmp_path / "model.onnx"
-    path.write_bytes(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
-    (tmp_path / "copy").mkdir()
-    copy = tmp_path / "copy" / pack_library.path.name
-    shutil.copy(pack_library.path, copy)
-    with pytest.warns(UserWarning, match="has no manifest beside it"):
-        session(path, libraries=[copy])
-    shutil.copy(pack_library.manifest, copy.with_suffix(".json"))
-    with pytest.raises(UsageError, match="both have operators of the domain 'pack'"):
-        session(path, libraries=[pack_library.path, copy])
-    with pytest.raises(UsageError, match="that is a folder"):
-        session(path, libraries=[copy.parent])
-    with pytest.raises(UsageError, match="is a manifest"):
-        session(path, libraries=[pack_library.manifest])
-
-
-def test_validate_runs_a_file_of_nodes_with_a_library(command: Callable[..., Any], tmp_path: Path) -> None:
-    kernel = COPY.format("tripled", "3 * x[i]")
-    text = SAME.format("tripled").replace("x.clone()", "3 * x")
-    place = written(tmp_path, text, kernel, "tripled")
-    library = compile_library(ops=[place], out=tmp_path / "lib")
-    [op] = registry.load([place])
-
-    class Net(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return op(x) + 1
-
-    torch.export.save(torch.export.export(Net(), (torch.ones(2, 3),)), tmp_path / "net.pt2")
-    onnx_file = tmp_path / "net.onnx"
-    assert command("export", tmp_path / "net.pt2", "--custom-ops", "node", "-o", onnx_file).code in (0, 3)
-    arguments = ("validate", tmp_path / "net.pt2", "--onnx", onnx_file, "--no-latency")
-    done = command(*arguments, "--ort-library", library.path)
-    assert done.code == 0, done.out + done.err
-
-
-def test_a_shipped_operator_without_a_library_says_how_to_get_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from deployops.errors import NotCheckedError
-
-    monkeypatch.setenv("DEPLOYOPS_CACHE", str(tmp_path / "empty"))
-    graph = helper.make_graph(
-        [helper.make_node("CubeRoot", ["x"], ["y"], domain="deployops")],
-        "g",
-        [helper.make_tensor_value_info("x", 1, [3])],
-        [helper.make_tensor_value_info("y", 1, [3])],
-    )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("deployops", 1)]
-    path = tmp_path / "model.onnx"
-    path.write_bytes(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
-    with pytest.raises(NotCheckedError, match="`deployops compile --target ort-cpu` builds a library"):
-        session(path)
-
-
-def test_the_shipped_library_is_found(shipped_library: str, tmp_path: Path) -> None:
-    graph = helper.make_graph(
-        [helper.make_node("CubeRoot", ["x"], ["y"], domain="deployops")],
-        "g",
-        [helper.make_tensor_value_info("x", 1, [3])],
-        [helper.make_tensor_value_info("y", 1, [3])],
-    )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("deployops", 1)]
-    path = tmp_path / "model.onnx"
-    path.write_bytes(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
-    start = time.perf_counter()
-    [y] = session(path).run(None, {"x": np.array([-27, -0.0, 8], np.float32)})
-    assert time.perf_counter() - start < 60  # nothing is compiled by a session
-    np.testing.assert_array_equal(y, [-3, 0, 2])
-    assert np.signbit(y).tolist() == [True, True, False]
-
-
-def test_providers(tmp_path: Path) -> None:
-    from deployops.errors import NotCheckedError
-
-    graph = helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["y"])],
-        "g",
-        [helper.make_tensor_value_info("x", 1, [3])],
-        [helper.make_tensor_value_info("y", 1, [3])],
-    )
-    path = tmp_path / "model.onnx"
-    opsets = [helper.make_opsetid("", 17)]
-    path.write_bytes(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
-    with pytest.raises(UsageError, match="knows no provider NoSuchExecutionProvider"):
-        session(path, providers=["NoSuchExecutionProvider"])
-    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
-        with pytest.raises(NotCheckedError, match="has no CUDAExecutionProvider"):
-            session(path, providers=["CUDAExecutionProvider"])
-    assert session(path, providers=["CPUExecutionProvider"]).get_providers() == ["CPUExecutionProvider"]

@@ -1,0 +1,212 @@
+"""Our operators in ONNX Runtime: attributes, inputs, outputs, errors, threads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from onnx import TensorProto, helper
+
+from deployops.ort_ops import Library
+from deployops.symbolic.operator import Operator
+
+from .conftest import model, opened, pack_node
+
+ROWS_AND_INDEX = {"x": TensorProto.FLOAT, "i": TensorProto.INT64}
+
+
+def test_an_attribute_of_the_wrong_type_is_refused_when_the_model_is_opened(pack_library: Library) -> None:
+    with pytest.raises(Exception, match="the attribute `low` is of type INT; expected FLOAT"):
+        opened(pack_library.path, model([pack_node("Limit", "x", low=1)], {"x": TensorProto.FLOAT}))
+
+
+def test_a_missing_attribute_has_its_default(pack_library: Library) -> None:
+    x = np.array([-5, 0, 5], np.float32)
+    [y] = opened(pack_library.path, model([pack_node("Limit", "x")], {"x": TensorProto.FLOAT})).run(
+        None, {"x": x}
+    )
+    np.testing.assert_array_equal(y, [-1, 0, 5])
+
+
+def test_a_missing_attribute_without_a_default_is_refused(pack_library: Library) -> None:
+    with pytest.raises(Exception, match="the attribute `ys_count` \\(INT\\) is missing"):
+        opened(pack_library.path, model([pack_node("JoinRows", "x", xs_count=1)], {"x": TensorProto.FLOAT}))
+
+
+def test_a_float_attribute_is_the_number_that_was_meant(pack_library: Library) -> None:
+    # 0.1 as float32 is 0.100000001490116
+    x = np.array([0.5], np.float64)
+    [y] = opened(
+        pack_library.path, model([pack_node("Limit", "x", high=0.1)], {"x": TensorProto.DOUBLE})
+    ).run(None, {"x": x})
+    assert y[0] == 0.1
+
+
+def test_what_a_kernel_throws_on_a_worker_is_an_error_in_python(pack_library: Library) -> None:
+    opened_session = opened(
+        pack_library.path, model([pack_node("Picky", "x", message="väl")], {"x": TensorProto.FLOAT})
+    )
+    x = np.ones(100_000, np.float32)
+    x[[5_000, 77_777]] = -1
+    with pytest.raises(
+        Exception, match=r"pack::Picky \(float32, node 'the_node'\): väl: number (5000|77777)"
+    ):
+        opened_session.run(None, {"x": x})
+    np.testing.assert_array_equal(opened_session.run(None, {"x": np.abs(x)})[0], np.abs(x))
+
+
+def test_so_is_what_is_no_exception_of_the_standard_library(pack_library: Library) -> None:
+    opened_session = opened(
+        pack_library.path, model([pack_node("Picky", "x", fail_on=99_999)], {"x": TensorProto.FLOAT})
+    )
+    with pytest.raises(Exception, match=r"threw something that is no std::exception"):
+        opened_session.run(None, {"x": np.ones(100_000, np.float32)})
+
+
+def test_wrong_inputs_are_told_with_what_was_expected(pack_library: Library) -> None:
+    opened_session = opened(
+        pack_library.path,
+        model([pack_node("GatherRows", "x", "i")], {"x": TensorProto.FLOAT, "i": TensorProto.INT64}),
+    )
+    with pytest.raises(Exception, match=r"index\[0\] is 7; x has 2 rows"):
+        opened_session.run(None, {"x": np.ones((2, 3), np.float32), "i": np.array([7])})
+
+
+def test_ranks_that_the_shape_rule_does_not_know_are_refused(pack_library: Library) -> None:
+    opened_session = opened(
+        pack_library.path, model([pack_node("StridedPairs", "x")], {"x": TensorProto.FLOAT})
+    )
+    with pytest.raises(Exception, match="known are x 2"):
+        opened_session.run(None, {"x": np.ones(4, np.float32)})
+
+
+def test_an_output_that_the_model_leaves_out(pack_library: Library) -> None:
+    opened_session = opened(
+        pack_library.path,
+        model([pack_node("GatherRows", "x", "i")], {"x": TensorProto.FLOAT, "i": TensorProto.INT32}),
+    )
+    [rows] = opened_session.run(
+        None, {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "i": np.array([1, -1], np.int32)}
+    )
+    np.testing.assert_array_equal(rows, [[3, 4, 5], [0, 0, 0]])
+
+
+def test_registered_twice(pack_library: Library) -> None:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.register_custom_ops_library(str(pack_library.path))
+    options.register_custom_ops_library(str(pack_library.path))
+    with pytest.raises(Exception, match="already set"):
+        onnxruntime.InferenceSession(
+            helper.make_model(helper.make_graph([], "g", [], [])).SerializeToString(), options
+        )
+
+
+def test_many_sessions_at_once(pack_library: Library) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    x = np.linspace(-3, 3, 20_000, dtype=np.float32)
+
+    def work(k: int) -> bool:
+        low = -1.0 - k / 10
+        [y] = opened(
+            pack_library.path, model([pack_node("Limit", "x", low=low)], {"x": TensorProto.FLOAT})
+        ).run(None, {"x": x})
+        return bool(np.allclose(y, np.maximum(x, np.float32(low))))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(40)))
+
+
+def test_the_level_can_be_chosen(pack_library: Library) -> None:
+    """DEPLOYOPS_CPU_LEVEL names the kernels' instruction set; an unknown one is refused."""
+    code = (
+        "import onnxruntime as ort, sys\n"
+        "o = ort.SessionOptions(); o.log_severity_level = 4\n"
+        "o.register_custom_ops_library(sys.argv[1])\n"
+    )
+    for name, words in (("portable", ""), ("nonsense", "there are no kernels of level `nonsense`")):
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(pack_library.path)],
+            env=os.environ | {"DEPLOYOPS_CPU_LEVEL": name},
+            capture_output=True,
+            text=True,
+        )
+        assert (done.returncode == 0) == (not words)
+        assert words in done.stderr
+
+
+@pytest.mark.parametrize("value", [1, 1.0, "a", [1]])
+def test_a_list_of_another_type_is_refused(value: Any, pack_library: Library) -> None:
+    # ONNX Runtime itself reads it as an empty list (and a list of texts cannot be told from one: a session can)
+    with pytest.raises(Exception, match=r"the attribute `weights` (is of type|\(FLOATS\) is missing)"):
+        opened(
+            pack_library.path, model([pack_node("WeightedSum", "x", weights=value)], {"x": TensorProto.FLOAT})
+        )
+
+
+def shipped_node(op_type: str, *inputs: str, output: str = "y") -> Any:
+    return helper.make_node(op_type, list(inputs), [output], domain="deployops")
+
+
+@pytest.mark.parametrize("op_type", ["CubeRoot", "StableSigmoid", "RectifiedLinear", "StableSoftmax"])
+@pytest.mark.parametrize("count", [1003, 5_000_000])
+def test_an_output_bound_over_its_input_or_at_any_address(
+    op_type: str, count: int, shipped_library: str
+) -> None:
+    opened_session = opened(shipped_library, model([shipped_node(op_type, "x")]))
+    x = np.random.default_rng(0).standard_normal(count).astype(np.float32)
+    [want] = opened_session.run(None, {"x": x})
+    memory = np.zeros(4 * count + 8, np.uint8)
+    for offset in (0, 1, 2, 4):
+        binding = opened_session.io_binding()
+        binding.bind_cpu_input("x", x)
+        binding.bind_output("y", "cpu", 0, np.float32, [count], memory.ctypes.data + offset)
+        opened_session.run_with_iobinding(binding)
+        np.testing.assert_array_equal(
+            np.frombuffer(memory[offset : offset + 4 * count].tobytes(), np.float32), want
+        )
+    both = x.copy()
+    binding = opened_session.io_binding()
+    binding.bind_input("x", "cpu", 0, np.float32, [count], both.ctypes.data)
+    binding.bind_output("y", "cpu", 0, np.float32, [count], both.ctypes.data)
+    opened_session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(both, want)
+
+
+def test_dims_keep_their_names_through_custom_nodes(shipped_library: str) -> None:
+    nodes = [
+        shipped_node("StableSigmoid", "x", output="t"),
+        shipped_node("AddRelu", "t", "b", output="y"),
+        shipped_node("StableSigmoid", "t", output="z"),
+    ]
+    made = model(nodes, {"x": TensorProto.FLOAT, "b": TensorProto.FLOAT}, outputs={"y": 1, "z": 1})
+    for value, dims in zip(
+        (*made.graph.input, *made.graph.output),
+        (("batch", 16), ("k", 16), (None, 16), (None, 16)),
+        strict=True,
+    ):
+        value.CopyFrom(helper.make_tensor_value_info(value.name, TensorProto.FLOAT, dims))
+    y, z = opened(shipped_library, made).get_outputs()
+    assert z.shape == ["batch", 16]
+    assert y.shape[1] == 16
+    assert y.shape[0] != -1  # which would be a size, not a name
+
+
+def test_a_shape_written_by_the_kernel_may_overlap_nothing_either(
+    pack_library: Library, pack: dict[str, Operator]
+) -> None:
+    from deployops.native.cpu_library import CpuLibrary
+
+    x = torch.arange(6.0).reshape(2, 3)
+    before = x.clone()
+    [y, written] = CpuLibrary(pack_library.path).run(pack["shift_"], (x, x, 2))
+    assert torch.equal(x, before * 3)
+    assert torch.equal(written, before * 3)
+    assert torch.equal(y, (before * 3).sum(-1))

@@ -1,8 +1,9 @@
 """Whether an exported model still computes what its PyTorch original does.
 
-`files.py` opens what is compared, `steps.py` has the steps, `original.py` what the original says, `backends/` how each side runs,
-`metrics.py` the differences as data, `parity.py` the budget and the judgement, `latency.py` the timing,
-`report.py` the verdict. Nothing here exports or repairs a model.
+`files.py` opens what is compared, `steps.py` has the steps, `original.py` what the original says, `backends/` how each
+side runs, `inputs/` on what, `parity/` the budget and the judgement, `diagnosis/` and `bisection/` where a difference comes
+from, `latency/` the timing, `record.py` the report as data, `verdict.py` the verdict, `reports/` its renderings. Nothing
+here exports or repairs a model.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-_EXPORTS = {"Report": ".report", "Sample": ".backends", "validate": ".files"}
+_EXPORTS = {"Report": ".record", "Sample": ".backends", "validate": ".files"}
 
 __all__ = ["Report", "Sample", "validate"]
 
 if TYPE_CHECKING:
     from .backends import Sample as Sample
     from .files import validate as validate
-    from .report import Report as Report
+    from .record import Report as Report
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,7 @@ from ..export.onnx_file.integrity import read_manifest, read_model, verify_diges
 from ..export.source import open_source, read_signature
 from ..ort_ops import arguments
 from ..symbolic import registry
-from .report import Report
+from .record import Report
 from .steps import compare
 
 __all__ = ["validate"]

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..export.buffers import buffers_kept
-from . import parity
 from .backends import Sample
 from .backends.torch import Widened, arrays_of, cast, described, narrowest, nudged, outputs_of
-from .metrics import Metrics, float_type, measure
-from .parity import Budget
+from .parity import budget as parity
+from .parity.budget import Budget
+from .parity.metrics import Metrics, float_type, measure
 
 __all__ = ["Expected", "Original", "OriginalFailed", "callable_of", "cloned", "is_float"]
 

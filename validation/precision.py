@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ..symbolic import dtypes
 from .backends import Sample
 from .backends.torch import cast, described, outputs_of
+from .inputs.samples import named_inputs
 from .original import Original, cloned
-from .samples import named_inputs
 
 if TYPE_CHECKING:
     import onnx

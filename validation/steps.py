@@ -16,18 +16,18 @@ from ..errors import ModelFileError, NotCheckedError, UsageError
 from ..export.buffers import buffers_kept
 from ..ort_ops.diagnosis import parsed
 from ..ort_ops.engine import EngineError
-from . import parity
 from .backends import Sample
 from .backends.feeding import FeedError
 from .backends.onnxruntime import OnnxRuntime
 from .backends.torch import described, evaluating
-from .latency import Latency, interleaved, timed, timing
-from .metrics import measure, measure_exact
-from .original import Expected, Original, OriginalFailed, callable_of, is_float
+from .diagnosis.variants import followed_variant
+from .inputs.samples import named_inputs, resolve
+from .latency.interleaved import interleaved, timed, timing
+from .latency.record import LatencyRecord, Ratio
+from .original import Expected, Original, OriginalFailed, callable_of
+from .parity.compare import compare_output
 from .precision import in_the_files_precision
-from .report import Cell, Report
-from .samples import named_inputs, resolve
-from .variants import followed_variant
+from .record import BackendRecord, Cell, Limits, Report, Verdict
 
 __all__ = ["compare"]
 
@@ -92,7 +92,8 @@ def compare(
         model=title or _title(model),
         onnx=path.name,
         cells=tuple(cells),
-        required=(DEPLOYED,),
+        backends=(BackendRecord(DEPLOYED, required=True),),
+        limits=Limits(atol, rtol),
         latency=taken,
         environment=_environment(count, seed),
         notes=(*notes, *remarks),
@@ -105,9 +106,9 @@ def _compare(
     samples: list[Sample],
     threads: int,
     latency: bool,
-) -> tuple[list[Cell], Latency | None, list[str]]:
+) -> tuple[list[Cell], LatencyRecord | None, list[str]]:
     cells: list[Cell] = []
-    taken: Latency | None = None
+    taken: LatencyRecord | None = None
     compared = False
     with opened(True) as deployed:
         for sample in samples:
@@ -143,7 +144,7 @@ def _run(
     inputs: list[tuple[str, Any]],
     expected: list[Expected],
 ) -> list[Cell]:
-    def whole(verdict: str, reason: str) -> list[Cell]:
+    def whole(verdict: Verdict, reason: str) -> list[Cell]:
         return [Cell(sample.label, "*", name, verdict, reason)]
 
     if isinstance(backend, NotCheckedError):
@@ -162,39 +163,12 @@ def _run(
     if len(got) != len(expected):
         return whole("failed", f"the ONNX model has {len(got)} outputs, the original {len(expected)}")
     return [
-        _cell(sample.label, output, name, g, e)
+        compare_output(sample.label, output, name, g, e)
         for output, g, e in zip(backend.outputs, got, expected, strict=True)
     ]
 
 
-def _cell(sample: str, output: str, backend: str, got: Array, expected: Expected) -> Cell:
-    want, budget = expected.array, expected.budget
-    if expected.apart and got.dtype != want.dtype and is_float(got) and is_float(want):
-        want = want.astype(got.dtype)
-
-    def cell(verdict: str, reason: str, metrics: Any = None) -> Cell:
-        return Cell(sample, output, backend, verdict, reason, want.dtype.name, want.shape, metrics, budget)
-
-    if got.dtype != want.dtype:
-        return cell("failed", f"dtype {got.dtype.name}, the original returns {want.dtype.name}")
-    if got.shape != want.shape:
-        return cell("failed", f"shape {list(got.shape)}, the original returns {list(want.shape)}")
-    if expected.unsteady:
-        return cell("not checked", expected.unsteady)
-    metrics = (
-        measure(got, want, expected.wide, rtol=budget.rtol, atol=budget.atol)
-        if is_float(want)
-        else measure_exact(got, want)
-    )
-    verdict, reason = parity.judge(metrics, budget)
-    if verdict == "failed" and expected.note:
-        reason += f"; {expected.note}"
-    if verdict == "failed" and backend == AS_WRITTEN:
-        reason = f"with the runtime's optimiser off: {reason}"
-    return cell(verdict, reason, metrics)
-
-
-def _time(original: Original, backend: OnnxRuntime, sample: Sample, threads: int) -> Latency | None:
+def _time(original: Original, backend: OnnxRuntime, sample: Sample, threads: int) -> LatencyRecord | None:
     """On the inputs that the backend was given last, those of `sample`."""
     try:
         with buffers_kept(original.model):
@@ -202,7 +176,12 @@ def _time(original: Original, backend: OnnxRuntime, sample: Sample, threads: int
     except Exception as error:
         original.notes[f"latency not measured: {described(error)}"] = None
         return None
-    return Latency(sample.label, timing(ours), timing(theirs), backend.load_ms, threads)
+    sides = (
+        timing("pytorch", sample.label, ours),
+        timing(backend.name, sample.label, theirs, backend.load_ms),
+    )
+    ratio = sides[1].median / sides[0].median if sides[0].median else math.nan
+    return LatencyRecord(threads, sides, (Ratio(backend.name, "pytorch", sample.label, ratio, ratio, ratio),))
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from deployops.export.inputs.signature import (
     signature_from_specs,
     signature_from_values,
 )
-from deployops.validation.samples import _parameters
+from deployops.validation.inputs.samples import _parameters
 
 torch.set_num_threads(1)
 

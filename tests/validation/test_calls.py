@@ -16,11 +16,10 @@ from onnx import helper
 from torch import nn
 
 from deployops.errors import ModelFileError, UsageError
-from deployops.validation import Report, Sample, validate
-from deployops.validation.latency import interleaved, timing
-from deployops.validation.metrics import Metrics
-from deployops.validation.parity import Budget
-from deployops.validation.report import Cell
+from deployops.validation import Sample, validate
+from deployops.validation.parity.budget import Budget
+from deployops.validation.parity.metrics import Metrics
+from deployops.validation.record import BackendRecord, Cell, Report
 
 Build = Callable[..., Path]
 X = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
@@ -234,7 +233,7 @@ def test_every_output_must_have_been_compared_somewhere() -> None:
         return Cell("s", output, backend, verdict)
 
     def code(*cells: Cell) -> int:
-        return Report("m", "o", cells, ("onnxruntime",)).exit_code
+        return Report("m", "o", cells, (BackendRecord("onnxruntime", required=True),)).exit_code
 
     assert code() == 3
     assert code(cell("a", "passed")) == 0
@@ -278,56 +277,6 @@ def test_json_is_strict_and_reproducible(net: nn.Module, export: Build) -> None:
     assert json.loads(text)["environment"]["seed"] == 5
 
 
-# Latency.
-
-
-def test_sides_take_turns_and_first_calls_stand_apart() -> None:
-    calls: list[str] = []
-
-    def side(name: str, times: list[float]) -> Callable[[], float]:
-        def once() -> float:
-            calls.append(name)
-            return times.pop(0) if times else 1.0
-
-        return once
-
-    a, b = interleaved(side("a", [50.0]), side("b", [70.0]), warmup_s=0, seconds=0, runs=10)
-    assert (a[0], b[0]) == (50.0, 70.0)
-    assert (len(a), len(b)) == (11, 11)
-    assert calls[:6] == ["a", "b", "a", "b", "a", "b"]
-    assert all({calls[i], calls[i + 1]} == {"a", "b"} for i in range(0, len(calls), 2))
-    assert timing(a).median == 1.0
-    assert timing(a).first == 50.0
-
-
-def test_quantiles_of_a_series() -> None:
-    series = list(np.random.default_rng(0).normal(10, 0.1, 101))
-    t = timing([99.0, *series])
-    assert t.median == pytest.approx(np.median(series))
-    assert t.p90 == pytest.approx(np.quantile(series, 0.9))
-    assert (t.runs, t.unstable) == (101, "")
-
-
-@pytest.mark.parametrize(
-    ("series", "word"),
-    [
-        ([1.0, 3.0] * 20, "spreads"),
-        ([1.0] * 20 + [1.2] * 20, "against the first"),
-        ([1.0] * 5, "only 5 runs"),
-    ],
-)
-def test_unstable_series_are_called_so(series: list[float], word: str) -> None:
-    assert word in timing([1.0, *series]).unstable
-
-
-def test_latency_is_reported_with_threads_and_load_time(net: nn.Module, export: Build) -> None:
-    report = validate(net, export(net, (X,)), (X,), threads=1, isolate=False, sizes=1)
-    assert report.latency is not None
-    assert report.latency.threads == 1
-    assert report.latency.load_ms > 0
-    assert "information, no verdict" in report.text()
-
-
 # The package.
 
 
@@ -336,7 +285,7 @@ def test_import_needs_no_torch_and_no_runtime() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
 
-@pytest.mark.parametrize("first", ["deployops.validation.files", "deployops.validation.report", "deployops"])
+@pytest.mark.parametrize("first", ["deployops.validation.files", "deployops.validation.record", "deployops"])
 def test_the_function_is_not_hidden_by_its_module(first: str) -> None:
     code = f"import {first}, deployops; from deployops.validation import validate; print(validate.__name__)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "validate\n"

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from deployops.validation.metrics import CHUNK, float_type, measure, measure_exact
+from deployops.validation.parity.metrics import CHUNK, float_type, measure, measure_exact
 
 RNG = np.random.default_rng(0)
 NAN, INF = float("nan"), float("inf")

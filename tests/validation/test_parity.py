@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from deployops.validation import parity
-from deployops.validation.metrics import Metrics, measure
+from deployops.validation.parity import budget as parity
+from deployops.validation.parity.judge import judge
+from deployops.validation.parity.metrics import Metrics, measure
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def case_24() -> dict[str, np.ndarray]:
 def judged(got: np.ndarray, original: np.ndarray, wide: np.ndarray) -> str:
     own = measure(original, original, wide, rtol=parity.own_rtol(original.dtype))
     budget = parity.derived(own, original.dtype, "test")
-    return parity.judge(measure(got, original, wide, rtol=budget.rtol, atol=budget.atol), budget)[0]
+    return judge(measure(got, original, wide, rtol=budget.rtol, atol=budget.atol), budget)[0]
 
 
 def test_correct_float16_passes(case_24: dict[str, np.ndarray]) -> None:
@@ -83,7 +84,7 @@ def test_one_element_gives_no_licence_to_fail() -> None:
     for ulps, verdict in ((3, "passed"), (100, "failed")):
         got = one + np.float32(ulps * 2.0**-23)
         m = measure(got, one, rtol=budget.rtol, atol=budget.atol)
-        assert parity.judge(m, budget)[0] == verdict
+        assert judge(m, budget)[0] == verdict
 
 
 def test_a_subnormal_scale_has_the_spacing_of_subnormals() -> None:

@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import UsageError
-from ..export.inputs.forward_binding import script_arguments
-from .backends import Sample
+from ...errors import UsageError
+from ...export.inputs.forward_binding import script_arguments
+from ..backends import Sample
 
 if TYPE_CHECKING:
     import onnx
@@ -48,7 +48,7 @@ def resolve(
         found = [s if isinstance(s, Sample) else Sample(str(s[0]), tuple(s[1]), *s[2:]) for s in samples]
     elif signature is not None or _texts(inputs):
         if signature is None:
-            from ..export.inputs.signature import signature_from_specs
+            from ...export.inputs.signature import signature_from_specs
 
             signature = signature_from_specs(inputs)
         found = from_signature(signature, model, sizes, seed)

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy.typing as npt
 
-from . import parity
-from .backends import Sample
-from .metrics import measure
-from .original import Expected, Original, is_float
+from ..backends import Sample
+from ..original import Expected, Original, is_float
+from ..parity.judge import judge
+from ..parity.metrics import measure
 
 __all__ = ["followed_variant"]
 
@@ -46,7 +46,7 @@ def _fits(got: Array, variant: Array, expected: Expected) -> bool:
         return bool((got == variant).all())
     budget = expected.budget
     metrics = measure(got, variant, None, rtol=budget.rtol, atol=budget.atol)
-    return parity.judge(metrics, budget)[0] == "passed"
+    return judge(metrics, budget)[0] == "passed"
 
 
 def _gelu_swapped() -> Any:

@@ -9,51 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
-__all__ = ["Latency", "Timing", "interleaved", "timed", "timing"]
+from .record import Timing
+
+__all__ = ["interleaved", "timed", "timing"]
 
 # Spread of the middle half over the median, and drift of the second half's median, beyond which no number
 # is stable.
 WIDEST_SPREAD = 0.25
 WIDEST_DRIFT = 0.15
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Times of one side, in milliseconds. `unstable` says why the median is not to be trusted."""
-
-    median: float
-    p90: float
-    first: float
-    runs: int
-    unstable: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Latency:
-    """Both sides of one sample. Information, not a verdict.
-
-    Attributes:
-        original, candidate: PyTorch eager and ONNX Runtime.
-        load_ms: opening the session, which belongs to neither.
-        threads: of both sides.
-    """
-
-    sample: str
-    original: Timing
-    candidate: Timing
-    load_ms: float
-    threads: int
-
-    @property
-    def ratio(self) -> float:
-        """Candidate over original; below 1 the candidate is faster."""
-        return self.candidate.median / self.original.median if self.original.median else float("nan")
-
-    @property
-    def unstable(self) -> str:
-        return self.original.unstable or self.candidate.unstable
 
 
 def interleaved(
@@ -101,7 +65,7 @@ def timed(call: Callable[[], object]) -> Callable[[], float]:
     return once
 
 
-def timing(times: list[float]) -> Timing:
+def timing(candidate: str, sample: str, times: list[float], load: float | None = None) -> Timing:
     """Summary of `interleaved` times, the first call apart."""
     first, rest = times[0], times[1:]
     if not rest:
@@ -119,7 +83,20 @@ def timing(times: list[float]) -> Timing:
         unstable = f"the middle half of the runs spreads over {spread:.0%} of the median"
     elif abs(drift) > WIDEST_DRIFT:
         unstable = f"the second half of the runs is {drift:+.0%} against the first"
-    return Timing(median, _quantile(ordered, 0.9), first, len(rest), unstable)
+    return Timing(
+        candidate=candidate,
+        sample=sample,
+        times=tuple(rest),
+        first=first,
+        median=median,
+        p90=_quantile(ordered, 0.9),
+        p99=_quantile(ordered, 0.99),
+        mean=sum(rest) / len(rest),
+        throughput=1e3 / median if median else 0.0,
+        load=load,
+        drift=drift,
+        unstable=unstable,
+    )
 
 
 def _quantile(ordered: list[float], q: float) -> float:

@@ -1,4 +1,4 @@
-"""How much difference is acceptable, and whether an output stays within it.
+"""How much difference is acceptable: the budget of an output.
 
 **The budget.** Write p for PyTorch's result in the deployed dtype, w for the same model in a wider dtype
 (float64), r for the runtime's result, eps for the spacing of the output's dtype at 1, S and S2 for the
@@ -50,7 +50,7 @@ from typing import Any
 
 from .metrics import FloatType, Metrics, float_type
 
-__all__ = ["Budget", "blind", "derived", "judge", "own_rtol", "pooled", "user"]
+__all__ = ["Budget", "blind", "derived", "own_rtol", "pooled", "user"]
 
 # An original whose own rounding error exceeds this part of its output says nothing about a runtime.
 HOPELESS = 0.1
@@ -151,39 +151,6 @@ def user(atol: float | None, rtol: float | None) -> Budget:
     """The user's own tolerance, against the original as given."""
     source = f"user tolerance, atol {atol or 0.0:g}, rtol {rtol or 0.0:g}"
     return Budget(atol or 0.0, rtol or 0.0, math.inf, source)
-
-
-def judge(metrics: Metrics, budget: Budget) -> tuple[str, str]:
-    """("passed" | "failed" | "not checked", why). `metrics` were measured with the budget's atol and rtol."""
-    if metrics.count == 0:
-        return "passed", "equal (empty)"
-    if metrics.identical:
-        return "passed", "identical"
-    if metrics.nan or metrics.inf:
-        parts = [f"{n} of {metrics.count} elements {what}" for n, what in _specials(metrics) if n]
-        return "failed", "; ".join(parts)
-    if budget.exact:
-        return "failed", f"{metrics.mismatches} of {metrics.count} elements differ; they must be equal"
-    if metrics.mismatches:
-        return "failed", (
-            f"{metrics.mismatches} of {metrics.count} elements out of budget: "
-            f"needs atol {metrics.excess:.2g}, has {budget.atol:.2g}"
-        )
-    if metrics.rms > budget.rms:
-        return (
-            "failed",
-            f"rms error {metrics.rms:.2g} over its budget {budget.rms:.2g}, no single element over",
-        )
-    if budget.hopeless:
-        return "not checked", (
-            f"the original's own rounding error is {budget.own_rms:.2g} rms: "
-            "over a tenth of its output, so agreement would prove nothing"
-        )
-    return "passed", ""
-
-
-def _specials(metrics: Metrics) -> list[tuple[int, str]]:
-    return [(metrics.nan, "NaN on one side only"), (metrics.inf, "Inf on one side only or of the other sign")]
 
 
 def _factors(kind: FloatType) -> _Factors:

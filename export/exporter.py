@@ -204,6 +204,7 @@ def _export(
             key for key, op in used.items() if op.stateful or op.overload in census.promises.random
         )
         passes.optimize(onnx_model, stateful=stateful)
+        translate.keep_absent_inputs(onnx_model, used)
         passes.strip_metadata(onnx_model)
         notes += findings.unused_input_notes(onnx_model, names)
         notes += findings.float_attribute_notes(onnx_model)

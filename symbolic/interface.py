@@ -88,6 +88,14 @@ class Interface:
         lists = self.variadics
         return tuple(f"{i.name}_count" for i in lists) if len(lists) > 1 else ()
 
+    @property
+    def least_inputs(self) -> int:
+        """How many inputs a node has at least, absent ones counted.
+
+        ONNX Runtime requires as many as precede a variadic one, be the list empty.
+        """
+        return sum(i.form != "variadic" for i in self.inputs) if self.variadics else 0
+
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundCall:
         """Sort the arguments of a torch call into tensors and ONNX attributes, defaults included.
 
@@ -110,12 +118,15 @@ class Interface:
         return BoundCall(tensors, attributes)
 
     def flat_inputs(self, call: BoundCall) -> list[Any]:
-        """The node's inputs in ONNX order: None where an optional one is absent, trailing ones dropped."""
+        """The node's inputs in ONNX order: None where an optional one is absent, trailing ones dropped.
+
+        Before a list they stay: see `least_inputs`.
+        """
         flat: list[Any] = []
         for i in self.inputs:
             value = call.tensors[i.name]
             flat.extend(value) if i.form == "variadic" else flat.append(value)
-        while flat and flat[-1] is None:
+        while len(flat) > self.least_inputs and flat[-1] is None:
             flat.pop()
         return flat
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from .operator import Operator
 
-__all__ = ["Lowered", "custom_calls", "finish", "lower"]
+__all__ = ["Lowered", "custom_calls", "finish", "keep_absent_inputs", "lower"]
 
 _KEY = "deployops.call"  # node metadata that leads from the ONNX node back to its call
 
@@ -227,3 +227,12 @@ def finish(model: ir.Model, lowered: Lowered) -> None:
                 raise ExportError(
                     f"{node.domain}::{node.op_type} stands inside a subgraph function, which is not supported"
                 )
+
+
+def keep_absent_inputs(model: ir.Model, operators: Mapping[Any, Operator]) -> None:
+    """Put back the absent inputs before an empty list, which torch and the passes drop at a node's end."""
+    least = {(op.domain, op.op_type): op.interface.least_inputs for op in operators.values()}
+    for node in model.graph.all_nodes():
+        count = least.get((node.domain, node.op_type), 0)
+        if len(node.inputs) < count:
+            node.resize_inputs(count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
+from deployops import export_model
 from deployops.ort_ops import Library
+from deployops.ort_ops.session import session
 from deployops.symbolic.operator import Operator
 
 from .conftest import model, opened, pack_node
@@ -140,6 +143,21 @@ def test_the_level_can_be_chosen(pack_library: Library) -> None:
         )
         assert (done.returncode == 0) == (not words)
         assert words in done.stderr
+
+
+def test_an_absent_input_before_an_empty_list_is_exported_so_that_the_runtime_takes_it(
+    pack: dict[str, Operator], pack_library: Library, tmp_path: Path
+) -> None:
+    class Twice(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            torch_op = torch.ops.pack.add_all
+            return torch_op(torch_op(x, None, []), x, [])  # type: ignore[no-any-return]
+
+    path = tmp_path / "twice.onnx"
+    export_model(Twice(), ["x:float32[n,3]"], out=path, custom_ops="node")
+    x = np.array([[1, 2, 3]], np.float32)
+    [y] = session(path, libraries=[pack_library.path]).run(None, {"x": x})
+    np.testing.assert_array_equal(y, 2 * x)
 
 
 @pytest.mark.parametrize("value", [1, 1.0, "a", [1]])

@@ -47,6 +47,27 @@ def _(draw: Any) -> Iterator[Any]:
     yield [draw(4)], [3.0]
 
 
+@operator("pack::add_all", dtypes=FLOATS)
+def add_all(x: Tensor, bias: Tensor | None, xs: list[Tensor]) -> Tensor:
+    """x + bias + Σ xs: an optional tensor before a list that may be empty."""
+    total = x.double()
+    for t in (bias, *xs):
+        total = total if t is None else total + t.double()
+    return total.to(x.dtype)
+
+
+@add_all.fake
+def _(x: Tensor, bias: Tensor | None, xs: list[Tensor]) -> Tensor:
+    return torch.empty_like(x)
+
+
+@add_all.samples
+def _(draw: Any) -> Iterator[Any]:
+    yield draw(3, 5), None, []
+    yield draw(3, 5), draw(3, 5), []
+    yield draw(4), None, [draw(4), draw(4)]
+
+
 @operator("pack::join_rows", dtypes=("float32", "int32"))
 def join_rows(xs: list[Tensor], ys: list[Tensor]) -> Tensor:
     """The rows of the xs, then of the ys: two lists, and an output whose size depends on all of them."""

@@ -78,6 +78,14 @@ def test_absent_optionals_are_holes_in_the_middle_and_nothing_at_the_end() -> No
     assert op.unflatten([x], {}) == {"x": x, "a": None, "b": None}
 
 
+def test_absent_optionals_before_a_list_stay() -> None:
+    op = interface("(Tensor x, Tensor? a, Tensor[] xs) -> Tensor")
+    x, t = torch.zeros(1), torch.zeros(2)
+    assert op.flat_inputs(op.bind((x, None, []), {})) == [x, None]
+    assert op.flat_inputs(op.bind((x, None, [t]), {})) == [x, None, t]
+    assert op.unflatten([x, None], {}) == {"x": x, "a": None, "xs": []}
+
+
 # --- attributes -----------------------------------------------------------------------------------------------
 
 

@@ -240,12 +240,12 @@ def _link_errors(stderr: str) -> list[str]:
     for symbol, who in users.items():
         used = f", used in {', '.join(w for w in who if w)}" if any(who) else ""
         texts.append(
-            f"error: undefined: {symbol}{used}. Define it in a header of the kernel, as a template or `inline`, or link its library"
+            f"undefined: {symbol}{used}. Define it in a header of the kernel, as a template or `inline`, or link its library"
         )
     duplicate = re.search(r"multiple definition of [`'‘\"](.+?)['’\"]", stderr)
     if duplicate is not None:
         texts.append(
-            f"error: defined more than once: {duplicate[1]}. What a kernel's header defines has to be a template or `inline`"
+            f"defined more than once: {duplicate[1]}. What a kernel's header defines has to be a template or `inline`"
         )
     return texts
 

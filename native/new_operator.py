@@ -249,9 +249,19 @@ def _kernel(op: Operator, *, copying: bool) -> str:
     used = {"par", identifier(first.name), *outputs} if copying else set()
     named = [p if p.rpartition(" ")[2] in used else f"[[maybe_unused]] {p}" for p in pieces]
     lines = f"{head}({', '.join(named)})"
+    taken = {p.rpartition(" ")[2] for p in pieces}
+    i, begin, end = (_free(name, taken) for name in ("i", "begin", "end"))
     return template("new_kernel.h.j2").render(
-        name=op.name, signature=_wrapped(lines), copied=copied if copying else None, outputs=outputs
-    )
+        name=op.name, signature=_wrapped(lines), copied=copied if copying else None, outputs=outputs,
+        i=i, begin=begin, end=end,
+    )  # fmt: skip
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """A name for a variable of the kernel that hides none of its parameters."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _wrapped(text: str) -> str:

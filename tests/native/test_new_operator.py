@@ -20,6 +20,7 @@ import pytest
             "(a: Tensor, bias: Tensor | None = None, k: int = 2, *, mode: str = 'm') -> tuple[Tensor, Tensor]",
         ),
         ("fresh::of_list", "(xs: list[Tensor], weights: list[float]) -> Tensor"),
+        ("fresh::loop_names", "(i: Tensor, begin: Tensor, end: int = 3) -> Tensor"),
         ("fresh::no_defaults", "(a: torch.Tensor, m: Tensor | None, k: float = -1.5) -> Tensor"),
     ],
 )

@@ -1,0 +1,63 @@
+"""The command line: parse, call one function, print. No logic, and nothing heavy imported before it is needed.
+
+A file for each command; `options.py` has what they share.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from .. import __version__
+from ..errors import DeployOpsError
+from .compile import compile_command
+from .export import export
+from .inspect import inspect
+from .ops import ops
+from .validate import validate
+
+__all__ = ["cli", "main"]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="deployops")
+def cli() -> None:
+    """Take PyTorch models with custom operators to production through ONNX.
+
+    Exit codes: 0 passed, 1 failed, 2 wrong use or bad input, 3 something required could not be checked.
+    """
+
+
+for _command in (export, validate, inspect, compile_command, ops):
+    cli.add_command(_command)
+
+
+def main() -> None:
+    """Entry point. Every failure is a message and an exit code, never a traceback of ours."""
+    try:
+        cli.main(standalone_mode=False)
+    except DeployOpsError as e:
+        click.echo(f"error: {e}", err=True)
+        sys.exit(e.exit_code)
+    except click.ClickException as e:
+        e.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except Exception as e:
+        if os.environ.get("DEPLOYOPS_DEBUG"):
+            raise
+        if (
+            isinstance(e, OSError) and e.filename is not None
+        ):  # a name too long, a folder that may not be read
+            click.echo(f"error: {str(e.filename)[:200]}: {e.strerror}", err=True)
+            sys.exit(2)
+        click.echo(
+            f"error: deployops met something it does not know: {type(e).__name__}: {e}\n"
+            "  This is a fault of deployops. DEPLOYOPS_DEBUG=1 shows where; please report it with that text",
+            err=True,
+        )
+        sys.exit(2)

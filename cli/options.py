@@ -1,0 +1,167 @@
+"""Options that several commands share, and how results and progress are shown."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+__all__ = [
+    "ModelChoice",
+    "Progress",
+    "declared",
+    "json_option",
+    "load_named",
+    "model_options",
+    "packs_option",
+    "print_json",
+    "search_here",
+]
+
+Command = Callable[..., Any]
+Decorator = Callable[[Command], Command]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """Which model, and with which inputs: what `model_options` collect."""
+
+    inputs: tuple[str, ...]
+    input_data: str | None
+    ops: tuple[str, ...]
+    libraries: tuple[str, ...]
+    factory: str | None
+    trust: bool
+
+    @property
+    def specs(self) -> list[str] | None:
+        """The input specs; None where none is given."""
+        return list(self.inputs) or None
+
+    def samples(self) -> dict[str, Any] | None:
+        """The arrays of --input-data, by input name."""
+        if self.input_data is None:
+            return None
+        from ..export.inputs.signature import load_npz
+
+        return load_npz(self.input_data)
+
+    def load(self) -> None:
+        """Run what the user named: libraries first, which packs may adopt from."""
+        load_named(self.ops, self.libraries)
+
+
+_MODEL = (
+    click.option(
+        "--input",
+        "inputs",
+        multiple=True,
+        metavar="SPEC",
+        help="An input: 'x:float32[batch,3,h=32..512,w]'. Repeatable.",
+    ),
+    click.option(
+        "--input-data", type=click.Path(), metavar="FILE.npz", help="Real samples for the inputs, by name."
+    ),
+    click.option(
+        "--ops",
+        multiple=True,
+        metavar="MODULE|FILE",
+        help="Python that declares operators. Repeatable; it is run.",
+    ),
+    click.option(
+        "--load-library",
+        "libraries",
+        multiple=True,
+        metavar="LIB.so",
+        help="A C++ operator library. Repeatable; it is run.",
+    ),
+    click.option(
+        "--model",
+        "factory",
+        metavar="PKG.MOD:CALLABLE",
+        help="Builds the module that a checkpoint's weights belong to.",
+    ),
+    click.option("--trust", is_flag=True, help="Run the code in a pickled model. Only for files you trust."),
+)
+
+
+def model_options(command: Command) -> Command:
+    """What says which model, and with which inputs: the command takes them as `choice`."""
+
+    @functools.wraps(command)
+    def collected(**given: Any) -> Any:
+        choice = ModelChoice(**{name: given.pop(name) for name in ModelChoice.__dataclass_fields__})
+        return command(choice=choice, **given)
+
+    for option in reversed(_MODEL):
+        collected = option(collected)
+    return collected
+
+
+def packs_option(text: str = "Python that declares operators. Repeatable; it is run.") -> Decorator:
+    """--ops of the commands about operators."""
+    return click.option("--ops", "packs", multiple=True, metavar="MODULE|FILE", help=text)
+
+
+def json_option(text: str = "Print it as JSON.") -> Decorator:
+    """--json."""
+    return click.option("--json", "as_json", is_flag=True, help=text)
+
+
+def declared(packs: tuple[str, ...]) -> list[Any]:
+    """Every operator: the shipped ones, those of installed packs, those of `packs`."""
+    from ..symbolic import registry
+
+    registry.load_builtin()
+    registry.load_entry_points()
+    load_named(packs, ())
+    return registry.all_operators()
+
+
+def load_named(packs: tuple[str, ...], libraries: tuple[str, ...]) -> None:
+    """Run what the user named: libraries first, which packs may adopt from."""
+    search_here()
+    if libraries:
+        from ..symbolic.libraries import load_library
+
+        for library in libraries:
+            load_library(library)
+    if packs:
+        from ..symbolic.registry import load
+
+        load(packs)
+
+
+def search_here() -> None:
+    """Modules of the current folder are found, as `python -m` has it, but last: nothing there shadows a library."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+
+
+def print_json(data: Any) -> None:
+    import json
+
+    click.echo(json.dumps(data, indent=2))
+
+
+class Progress:
+    """The current step and its time on a terminal's last line; nothing where the output is no terminal."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._shown = not quiet and sys.stderr.isatty()
+
+    def __call__(self, step: str) -> None:
+        if self._shown:
+            click.echo(f"\r\033[K{step} …", nl=False, err=True)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._shown:
+            click.echo("\r\033[K", nl=False, err=True)

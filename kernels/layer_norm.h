@@ -91,7 +91,8 @@ void layer_norm(const Parallel& par, In<T> x, In<T> weight, In<T> bias, double e
             const vec<W> normal = (load(p + i, live) - moments.mean - moments.correction) * moments.scale;
             return fma(normal, w.at(i, live), b.at(i, live));
           };
-          write_row(y.data + row * n, n, past_caches, y_at);
+          write_row(y.data + row * n, n, past_caches, y_at,
+                    [p = x.data + row * n, n](int64_t i) { prefetch(p + i, 2 * n); });
         });
     if (past_caches) stream_fence();
   };

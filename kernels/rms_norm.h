@@ -22,10 +22,12 @@ DEPLOYOPS_INLINE wide_t<T> inverse_rms(int64_t n, double eps, F&& x_at) {
   return W(1 / std::sqrt(double(squares) / double(n) + eps));
 }
 
-// y = x·r·weight for a row.
+// y = x·r·weight for a row; the next one was measured already, the one after it comes then.
 template <class T>
 DEPLOYOPS_INLINE void scale_row(const T* x, wide_t<T> r, RowOrSame<T> weight, int64_t n, bool past_caches, T* y) {
-  write_row(y, n, past_caches, [=](int64_t i, auto live) { return load(x + i, live) * r * weight.at(i, live); });
+  write_row(
+      y, n, past_caches, [=](int64_t i, auto live) { return load(x + i, live) * r * weight.at(i, live); },
+      [=](int64_t i) { prefetch(x + i, 2 * n); });
 }
 
 __attribute__((noinline))

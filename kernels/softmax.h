@@ -26,6 +26,7 @@ class SoftmaxRows {
   using W = wide_t<T>;
   static constexpr int L = lanes<W>;
   static constexpr int64_t most_in_buffer = 2048;
+  static constexpr int64_t short_row = 512;  // three passes are faster over longer ones
 
   SoftmaxRows(const T* x, int64_t n, T* y) : x_(x), n_(n), y_(y) {}
 
@@ -34,7 +35,7 @@ class SoftmaxRows {
     W previous = m, sum{};
     for (int64_t row = begin; row < end; ++row) {
       W next{};
-      if (kept != Kept::nowhere && row > begin && row + 1 < end && n_ >= L) {
+      if (kept != Kept::nowhere && row > begin && row + 1 < end && L <= n_ && n_ <= short_row) {
         all_passes(row, 1 / sum, m, sum, next);
       } else {
         if (row > begin) divide(row - 1, previous, 1 / sum);

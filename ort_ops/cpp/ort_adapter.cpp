@@ -1,6 +1,11 @@
 // Every operator of the table as a custom operator of ONNX Runtime: one per combination of dtypes.
 
-#include <array>
+// Its loops are over a few tensors and dims: vectors only make them longer.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("no-tree-vectorize", "no-tree-loop-distribute-patterns")
+#endif
+
+#include <atomic>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -14,17 +19,26 @@ namespace {
 
 constexpr size_t few = 8;  // tensors that need no allocation
 
-// An array on the stack where it is small.
+// An array on the stack where it is small; only `count` elements are made.
 template <class T>
 class Array {
+  static_assert(std::is_trivially_destructible_v<T>);
+
  public:
-  explicit Array(size_t count) : many_(count > few ? new T[count] : nullptr), data_(many_ ? many_.get() : own_) {}
+  explicit Array(size_t count) : many_(count > few ? new T[count] : nullptr), data_(many_) {
+    if (many_ != nullptr) return;
+    data_ = reinterpret_cast<T*>(own_);
+    for (size_t k = 0; k < count; ++k) new (data_ + k) T;
+  }
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+  ~Array() { delete[] many_; }
   T* data() { return data_; }
   T& operator[](size_t i) { return data_[i]; }
 
  private:
-  T own_[few];
-  std::unique_ptr<T[]> many_;
+  alignas(T) unsigned char own_[few * sizeof(T)];
+  T* many_;
   T* data_;
 };
 
@@ -54,6 +68,8 @@ struct Kernel {
   const CustomOp& op;
   std::string node;
   Attributes attributes;
+  // How many inputs and outputs the node has, both at least one: it tells in the first call.
+  mutable std::atomic<size_t> given{0}, wanted{0};
 
   Kernel(const CustomOp& made_for, const OrtKernelInfo* info)
       : op(made_for), node(name_of(made_for, info)), attributes(op.binding->api, info, op.spec->attributes) {}
@@ -71,6 +87,17 @@ std::string title(const CustomOp& op, const std::string& node) {
   std::string text = std::string(op.spec->domain) + "::" + op.spec->op_type + " (" + op.row->label;
   if (!node.empty()) text += ", node '" + node + "'";
   return text + "): ";
+}
+
+// One of them, which `ask` finds out; the same for all calls, so that it does not matter which one sets it.
+size_t counted(const Api& api, std::atomic<size_t>& count, OrtKernelContext* context,
+               OrtStatus* (*ask)(const OrtKernelContext*, size_t*)) {
+  size_t known = count.load(std::memory_order_relaxed);
+  if (known == 0) {
+    check(api, ask(context, &known));
+    count.store(known, std::memory_order_relaxed);
+  }
+  return known;
 }
 
 template <class F>
@@ -92,10 +119,9 @@ OrtStatus* guarded(const CustomOp& op, const std::string& node, F&& f) noexcept 
 
 // --- one call ------------------------------------------------------------------------------------------------
 
-// Reads type and shape of a tensor; `held` is where its sizes may be kept.
-TensorRef read_tensor(const Api& api, const OrtValue* value, Dims& held) {
-  TensorRef tensor;
-  if (value == nullptr) return tensor;
+// Reads type and shape of a tensor that may be absent; `held` is where its sizes may be kept.
+void read_tensor(const Api& api, const OrtValue* value, Dims& held, TensorRef& tensor) {
+  if (value == nullptr) return;
   size_t rank = 0;
   int dtype = 0;
   if (api.GetTensorElementTypeAndShapeDataReference != nullptr) {
@@ -115,12 +141,11 @@ TensorRef read_tensor(const Api& api, const OrtValue* value, Dims& held) {
   tensor.rank = int32_t(rank);
   tensor.dtype = dtype;
   check(api, api.GetTensorMutableData(const_cast<OrtValue*>(value), &tensor.data));
-  return tensor;
 }
 
 size_t bytes_of(const TensorRef& t) {
   // TensorProto.DataType of the types that kernels know; 0 for the others
-  constexpr uint8_t widths[] = {0, 4, 1, 1, 2, 2, 4, 8, 0, 1, 2, 8, 4, 8, 8, 16, 2};
+  static constexpr uint8_t widths[] = {0, 4, 1, 1, 2, 2, 4, 8, 0, 1, 2, 8, 4, 8, 8, 16, 2};
   size_t bytes = size_t(t.dtype) < sizeof widths ? widths[t.dtype] : 0;
   for (int d = 0; d < t.rank; ++d) bytes *= size_t(t.sizes[d]);
   return bytes;
@@ -183,18 +208,21 @@ struct Outputs {
   std::vector<std::unique_ptr<char[]>> unused;
   size_t wanted = 1;  // how many outputs the node has
 
-  Outputs(const CustomOp& op, OrtKernelContext* call)
-      : binding(*op.binding), context(call), tensors(op.spec->outputs.count), held(op.spec->outputs.count) {
-    for (size_t k = 0; k < op.spec->outputs.count; ++k) tensors[k].dtype = op.row->outputs[k];
-    if (op.spec->outputs.count > 1) check(binding.api, binding.api.KernelContext_GetOutputCount(context, &wanted));
+  Outputs(const Kernel& kernel, OrtKernelContext* call)
+      : binding(*kernel.op.binding), context(call), tensors(kernel.op.spec->outputs.count),
+        held(kernel.op.spec->outputs.count) {
+    const size_t count = kernel.op.spec->outputs.count;
+    for (size_t k = 0; k < count; ++k) tensors[k].dtype = kernel.op.row->outputs[k];
+    const Api& api = binding.api;
+    if (count > 1) wanted = counted(api, kernel.wanted, context, api.KernelContext_GetOutputCount);
   }
 
+  // The sizes stay where they are.
   void allocate(size_t k, const int64_t* sizes, int rank) {
     for (int d = 0; d < rank; ++d) require(sizes[d] >= 0, "dimension ", d, " of output ", k, " would be ", sizes[d]);
     OrtValue* value = nullptr;
     if (k < wanted) check(binding.api, binding.api.KernelContext_GetOutput(context, k, sizes, size_t(rank), &value));
-    std::copy(sizes, sizes + rank, held[k].sizes);
-    tensors[k].sizes = held[k].sizes;
+    tensors[k].sizes = sizes;
     tensors[k].rank = rank;
     if (value == nullptr) {  // the model leaves it out; the kernel writes it all the same
       tensors[k].data = unused.emplace_back(new char[bytes_of(tensors[k])]).get();
@@ -205,8 +233,10 @@ struct Outputs {
 
   static void* request(void* self, size_t k, const int64_t* sizes, int rank, const int64_t** kept) {
     auto& outputs = *static_cast<Outputs*>(self);
-    outputs.allocate(k, sizes, rank);
-    *kept = outputs.held[k].sizes;
+    int64_t* const held = outputs.held[k].sizes;
+    std::copy(sizes, sizes + rank, held);
+    outputs.allocate(k, held, rank);
+    *kept = held;
     return outputs.tensors[k].data;
   }
 };
@@ -215,15 +245,14 @@ void compute(const Kernel& kernel, OrtKernelContext* context) {
   const CustomOp& op = kernel.op;
   const OperatorSpec& spec = *op.spec;
   const Api& api = op.binding->api;
-  size_t given = 0;
-  check(api, api.KernelContext_GetInputCount(context, &given));
+  const size_t given = counted(api, kernel.given, context, api.KernelContext_GetInputCount);
   const size_t count = std::max(given, spec.inputs.count);
   Array<TensorRef> inputs(count);
   Array<Dims> held(count);
   for (size_t k = 0; k < given; ++k) {
     const OrtValue* value = nullptr;
     check(api, api.KernelContext_GetInput(context, k, &value));
-    inputs[k] = read_tensor(api, value, held[k]);
+    read_tensor(api, value, held[k], inputs[k]);
   }
 
   for (size_t k = 0; k < spec.inputs.count; ++k) {
@@ -231,11 +260,9 @@ void compute(const Kernel& kernel, OrtKernelContext* context) {
             "` is missing");
   }
 
-  Shape shapes[few];
-  std::unique_ptr<Shape[]> many(spec.outputs.count > few ? new Shape[spec.outputs.count] : nullptr);
-  Shape* const expected = many ? many.get() : shapes;
-  spec.shapes(inputs.data(), expected);
-  Outputs outputs(op, context);
+  Array<Shape> expected(spec.outputs.count);
+  spec.shapes(inputs.data(), expected.data());
+  Outputs outputs(kernel, context);
   for (size_t k = 0; k < spec.outputs.count; ++k) {
     if (spec.outputs[k].by_kernel) continue;
     outputs.allocate(k, expected[k].sizes, expected[k].rank);

@@ -365,7 +365,7 @@ def test_threads_change_nothing(dtype: torch.dtype, level: str, cpu_kernel: Kern
 @pytest.mark.parametrize("n", [1024, 1028])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_outputs_larger_than_the_caches(dtype: torch.dtype, n: int, level: str, cpu_kernel: Kernel) -> None:
-    # From 32 MiB on they are written past the caches, if the rows are aligned.
+    # From 16 MiB on they are written past the caches, if the rows are aligned.
     few = draw(4, n, dtype=dtype)
     rows = 2**25 // (n * few.element_size()) + 1
     x = few.repeat(rows // 4 + 1, 1)[:rows]

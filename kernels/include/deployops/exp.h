@@ -87,7 +87,7 @@ struct ExpParts {
 template <class P, class V, class... Low>
 DEPLOYOPS_INLINE ExpParts<V> exp_parts(V x, Low... x_low) {
   using Numbers = ExpNumbers<P>;
-  const V n = nearest_integer(x * Numbers::log2_e);
+  const V n = fma(x, broadcast(Numbers::log2_e), broadcast(Numbers::round_to_integer)) - Numbers::round_to_integer;
   V r = fma(n, broadcast(-Numbers::ln2_high), x);
   r = (r + ... + x_low);
   if constexpr (!std::is_same_v<P, float16>) r = fma(n, broadcast(-Numbers::ln2_low), r);

@@ -63,7 +63,7 @@ DEPLOYOPS_INLINE V gelu_to(V z) {
   }
   // t·Φ(−t), the power of two last: it is what underflows. gelu(z) is −t·Φ(−t) or z − t·Φ(−t).
   const V tail = scale(fma(p, e.p, p), e.n);
-  return (z < W(0) ? z * W(0) : z) - tail;  // −∞·0 is NaN, as in the formula
+  return (z < W(0) ? W(-0.0) - (z - z) : z) - tail;  // −∞ − −∞ is NaN, as −∞·0 in the formula
 }
 
 // (1 + tanh(a))/2 is logistic(2a), which does not cancel. 2a is z·(linear + cubic·z²), with 2·√(2/π) and 0.044715

@@ -70,31 +70,6 @@ DEPLOYOPS_INLINE V larger_number(V a, V b) {
 #endif
 }
 
-namespace detail {
-// The lower and the upper half of a vector, which stays in its register (a variable that `memcpy` reads does not).
-template <size_t first, class V, size_t... k>
-DEPLOYOPS_INLINE auto half_from(V v, std::index_sequence<k...>) {
-#if defined(__clang__) || __GNUC__ >= 12
-  return __builtin_shufflevector(v, v, (first + k)...);
-#else
-  typename VecOf<element_t<V>, sizeof...(k)>::type half;
-  std::memcpy(&half, reinterpret_cast<const char*>(&v) + first * sizeof(element_t<V>), sizeof half);
-  return half;
-#endif
-}
-}  // namespace detail
-
-// All lanes combined by f, in pairs.
-template <class V, class F>
-DEPLOYOPS_INLINE element_t<V> fold(V v, F&& f) {
-  constexpr size_t half = sizeof(V) / sizeof(element_t<V>) / 2;
-  if constexpr (half == 1) {
-    return f(v[0], v[1]);
-  } else {
-    constexpr std::make_index_sequence<half> each{};
-    return fold(f(detail::half_from<0>(v, each), detail::half_from<half>(v, each)), f);
-  }
-}
 // The largest lane, NaN left out.
 template <class V>
 DEPLOYOPS_INLINE element_t<V> largest_number(V v) {
@@ -129,9 +104,13 @@ constexpr bool can_stream = true;
 constexpr bool can_stream = false;
 #endif
 
-// y[i …] = f(i, live). With `past_caches`, y is aligned for `stream`; end with `stream_fence`.
-template <class T, class F>
-DEPLOYOPS_INLINE void write_row(T* y, int64_t n, bool past_caches, F&& f) {
+// y[i …] = f(i, live). With `past_caches`, y is aligned for `stream`; end with `stream_fence`. What is written so was not
+// read from the caches either: `ahead(i)` may ask for what the next rows read (`prefetch`).
+struct NothingAhead {
+  void operator()(int64_t) const {}
+};
+template <class T, class F, class Ahead = NothingAhead>
+DEPLOYOPS_INLINE void write_row(T* y, int64_t n, bool past_caches, F&& f, Ahead ahead = {}) {
   constexpr int L = lanes<wide_t<T>>;
   if (n < L) {
     if (n > 0) store<T>(y, f(int64_t(0), FirstLanes{int(n)}), int(n));
@@ -140,7 +119,10 @@ DEPLOYOPS_INLINE void write_row(T* y, int64_t n, bool past_caches, F&& f) {
   int64_t i = 0;
   if constexpr (can_stream) {
     if (past_caches) {
-      for (; i + L <= n; i += L) stream<T>(y + i, f(i, AllLanes{}));
+      for (; i + L <= n; i += L) {
+        ahead(i);
+        stream<T>(y + i, f(i, AllLanes{}));
+      }
     }
   }
   for (; i + L <= n; i += L) store<T>(y + i, f(i, AllLanes{}));
@@ -160,11 +142,15 @@ DEPLOYOPS_INLINE void rescale_row(W* y, int64_t n, W factor) {
   store<W>(y + n - L, last);
 }
 
+// Whether `stream` writes whole lines of the caches: parts of them are lost time where other work comes between.
+template <class T>
+constexpr bool streams_lines = can_stream && lanes<wide_t<T>> * sizeof(T) == 64;
+
 // Whether to write an output past the caches: it is larger than they are, and each of its rows is aligned.
 template <class T>
 inline bool streams(const T* y, int64_t rows, int64_t n) {
   constexpr size_t bytes = lanes<wide_t<T>> * sizeof(T);
-  constexpr int64_t larger_than_caches = int64_t(1) << 25;
+  constexpr int64_t larger_than_caches = int64_t(1) << 24;
   const bool aligned = reinterpret_cast<uintptr_t>(y) % bytes == 0 && (rows == 1 || size_t(n) * sizeof(T) % bytes == 0);
   return can_stream && aligned && rows * n >= larger_than_caches / int64_t(sizeof(T));
 }

@@ -10,6 +10,15 @@ namespace deployops {
 struct Shape {
   int rank = 0;
   int64_t sizes[max_rank];  // see `is_unknown`
+
+  Shape() = default;
+  Shape(const Shape& other) { *this = other; }
+  // Only what there is: most tensors have few dims.
+  Shape& operator=(const Shape& other) {
+    rank = other.rank;
+    for (int d = 0; d < rank; ++d) sizes[d] = other.sizes[d];
+    return *this;
+  }
 };
 
 // Unknown sizes are numbers that no arithmetic on sizes reaches. The smallest one is an unknown size without a name;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
@@ -266,6 +267,19 @@ DEPLOYOPS_INLINE vec<wide_t<T>> load(const T* p, int n) {
     return detail::widen(T{}, (detail::bits16)_mm256_maskz_loadu_epi16(__mmask16((1u << n) - 1), p));
   }
 #else
+#if defined(DEPLOYOPS_AVX2)
+  if constexpr (std::is_same_v<T, wide_t<T>>) {
+    constexpr int L = lanes<T>;
+    alignas(32) static constexpr int64_t ones_and_zeros[8] = {-1, -1, -1, -1, 0, 0, 0, 0};
+    const auto* mask = reinterpret_cast<const char*>(ones_and_zeros) + (L - n) * sizeof(T);
+    const __m256i live = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(mask));
+    if constexpr (sizeof(T) == 4) {
+      return (vec<float>)_mm256_maskload_ps(p, live);
+    } else {
+      return (vec<double>)_mm256_maskload_pd(p, live);
+    }
+  }
+#endif
   T held[lanes<wide_t<T>>];
   std::memset(held, 0, sizeof held);
   std::memcpy(held, p, size_t(n) * sizeof(T));
@@ -326,6 +340,11 @@ DEPLOYOPS_INLINE void stream(T* p, vec<wide_t<T>> v) {
   store<T>(p, v);
 #endif
 }
+// Asks for the memory that is `ahead` elements after p, which may be beyond the end of its tensor.
+template <class T>
+DEPLOYOPS_INLINE void prefetch(const T* p, int64_t ahead) {
+  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + uintptr_t(ahead) * sizeof(T)));
+}
 DEPLOYOPS_INLINE void stream_fence() {
 #if defined(__x86_64__)
   _mm_sfence();
@@ -334,34 +353,41 @@ DEPLOYOPS_INLINE void stream_fence() {
 
 // --- across the lanes ---------------------------------------------------------------------------------------
 
+namespace detail {
+// The lower and the upper half of a vector, which stays in its register (a variable that `memcpy` reads does not).
+template <size_t first, class V, size_t... k>
+DEPLOYOPS_INLINE auto half_from(V v, std::index_sequence<k...>) {
+#if defined(__clang__) || __GNUC__ >= 12
+  return __builtin_shufflevector(v, v, (first + k)...);
+#else
+  typename VecOf<element_t<V>, sizeof...(k)>::type half;
+  std::memcpy(&half, reinterpret_cast<const char*>(&v) + first * sizeof(element_t<V>), sizeof half);
+  return half;
+#endif
+}
+}  // namespace detail
+
+// All lanes combined by f, in pairs.
+template <class V, class F>
+DEPLOYOPS_INLINE element_t<V> fold(V v, F&& f) {
+  constexpr size_t half = sizeof(V) / sizeof(element_t<V>) / 2;
+  if constexpr (half == 1) {
+    return f(v[0], v[1]);
+  } else {
+    constexpr std::make_index_sequence<half> each{};
+    return fold(f(detail::half_from<0>(v, each), detail::half_from<half>(v, each)), f);
+  }
+}
 // The sum of all lanes, added in pairs.
 template <class V>
 DEPLOYOPS_INLINE element_t<V> sum(V v) {
-  constexpr int n = int(sizeof(V) / sizeof(element_t<V>));
-  if constexpr (n == 2) {
-    return v[0] + v[1];
-  } else {
-    using Half = typename detail::VecOf<element_t<V>, n / 2>::type;
-    Half low, high;
-    std::memcpy(&low, &v, sizeof low);
-    std::memcpy(&high, reinterpret_cast<const char*>(&v) + sizeof low, sizeof high);
-    return sum(low + high);
-  }
+  return fold(v, [](auto a, auto b) { return a + b; });
 }
 
 // The largest lane; NaN if one is.
 template <class V>
 DEPLOYOPS_INLINE element_t<V> largest(V v) {
-  constexpr int n = int(sizeof(V) / sizeof(element_t<V>));
-  if constexpr (n == 2) {
-    return v[0] > v[1] || v[0] != v[0] ? v[0] : v[1];
-  } else {
-    using Half = typename detail::VecOf<element_t<V>, n / 2>::type;
-    Half low, high;
-    std::memcpy(&low, &v, sizeof low);
-    std::memcpy(&high, reinterpret_cast<const char*>(&v) + sizeof low, sizeof high);
-    return largest(maximum(low, high));
-  }
+  return fold(v, [](auto a, auto b) { return (a > b) | (a != a) ? a : b; });
 }
 
 // Whether a comparison holds in any lane.

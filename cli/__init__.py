@@ -16,6 +16,7 @@ from .compile import compile_command
 from .export import export
 from .inspect import inspect
 from .ops import ops
+from .report import report
 from .validate import validate
 
 __all__ = ["cli", "main"]
@@ -30,7 +31,7 @@ def cli() -> None:
     """
 
 
-for _command in (export, validate, inspect, compile_command, ops):
+for _command in (export, validate, report, inspect, compile_command, ops):
     cli.add_command(_command)
 
 

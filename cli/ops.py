@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ..errors import UsageError
-from .options import declared, json_option, packs_option, print_json
+from .options import chosen_operators, declared, json_option, packs_option, print_json
 
 __all__ = ["ops"]
 
@@ -48,7 +48,7 @@ def ops_check(names: tuple[str, ...], packs: tuple[str, ...], library: str | Non
     """
     from ..symbolic.checking import operator_check
 
-    chosen = _chosen(names, packs)
+    chosen = chosen_operators(names, packs)
     results = [r for op in chosen for r in operator_check.check_operator(op)]
     if library is not None:
         from ..ort_ops.kernel_check import check_kernels
@@ -85,7 +85,7 @@ def ops_new(name: str, signature: str | None, into: str, packs: tuple[str, ...])
     if packs:
         if signature is not None:
             raise UsageError("--signature is for a new operator; --ops declares one already")
-        files = [f for op in _chosen((name,), packs) for f in new_kernel(op)]
+        files = [f for op in chosen_operators((name,), packs) for f in new_kernel(op)]
     else:
         files = new_operator(name, Path(into), signature or DEFAULT_SIGNATURE)
     for file in files:
@@ -105,7 +105,7 @@ def ops_lock(packs: tuple[str, ...]) -> None:
     from ..symbolic.checking import lock
 
     files: dict[Any, list[Any]] = {}
-    for op in _chosen((), packs):
+    for op in chosen_operators((), packs):
         files.setdefault(lock.lock_file(op), []).append(op)
     for path, operators in files.items():
         if path is None:
@@ -117,18 +117,3 @@ def ops_lock(packs: tuple[str, ...]) -> None:
     click.echo(
         "A locked signature stays: `deployops ops check` says whether the declarations hold.", err=True
     )
-
-
-def _chosen(names: tuple[str, ...], packs: tuple[str, ...]) -> list[Any]:
-    from ..symbolic import registry
-
-    registry.load_builtin()
-    before = {op.name for op in registry.all_operators()}
-    everything = declared(packs)
-    if not names:
-        return [op for op in everything if not packs or op.name not in before]
-    known = {key: op for op in everything for key in (op.name, op.onnx_name)}
-    unknown = [n for n in names if n not in known]
-    if unknown:
-        raise UsageError(f"no operator is called {', '.join(unknown)}; `deployops ops list` shows them")
-    return [known[n] for n in names]

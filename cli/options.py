@@ -11,9 +11,12 @@ from typing import Any
 
 import click
 
+from ..errors import UsageError
+
 __all__ = [
     "ModelChoice",
     "Progress",
+    "chosen_operators",
     "declared",
     "json_option",
     "load_named",
@@ -123,18 +126,27 @@ def declared(packs: tuple[str, ...]) -> list[Any]:
     return registry.all_operators()
 
 
+def chosen_operators(names: tuple[str, ...], packs: tuple[str, ...]) -> list[Any]:
+    from ..symbolic import registry
+
+    registry.load_builtin()
+    before = {op.name for op in registry.all_operators()}
+    everything = declared(packs)
+    if not names:
+        return [op for op in everything if not packs or op.name not in before]
+    known = {key: op for op in everything for key in (op.name, op.onnx_name)}
+    unknown = [n for n in names if n not in known]
+    if unknown:
+        raise UsageError(f"no operator is called {', '.join(unknown)}; `deployops ops list` shows them")
+    return [known[n] for n in names]
+
+
 def load_named(packs: tuple[str, ...], libraries: tuple[str, ...]) -> None:
     """Run what the user named: libraries first, which packs may adopt from."""
+    from ..symbolic.libraries import load_named as load
+
     search_here()
-    if libraries:
-        from ..symbolic.libraries import load_library
-
-        for library in libraries:
-            load_library(library)
-    if packs:
-        from ..symbolic.registry import load
-
-        load(packs)
+    load(packs, libraries)
 
 
 def search_here() -> None:

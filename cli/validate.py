@@ -2,28 +2,75 @@
 
 from __future__ import annotations
 
-import sys
+from pathlib import Path
+from typing import Any
 
 import click
 
-from .options import ModelChoice, Progress, json_option, model_options, print_json
+from ..errors import UsageError
+from .options import ModelChoice, Progress, chosen_operators, model_options, search_here
+from .reports import limit_options, report_options, show
 
 __all__ = ["validate"]
 
 
 @click.command()
-@click.argument("model", type=click.Path())
+@click.argument("model", type=click.Path(), required=False)
+@click.option("--onnx", "onnx_file", type=click.Path(), metavar="FILE", help="The exported model.")
 @click.option(
-    "--onnx", "onnx_file", required=True, type=click.Path(), metavar="FILE", help="The exported model."
+    "--op",
+    "operators",
+    multiple=True,
+    metavar="NAME",
+    help="An operator alone, on its declared samples, in every dtype; 'all' for all of --ops. Repeatable.",
 )
 @model_options
+@click.option(
+    "--inputs",
+    "inputs_dir",
+    type=click.Path(),
+    metavar="DIR",
+    help="Real samples: .npz files, or .npy files by input; expected_NAME are outputs that must come out.",
+)
+@click.option(
+    "--backend",
+    "backends",
+    multiple=True,
+    metavar="NAME",
+    help="What to run. Repeatable. Default: what serves the file as it is deployed.",
+)
+@click.option(
+    "--require", multiple=True, metavar="NAME", help="A backend without which there is no pass. Repeatable."
+)
+@click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="NAME:MODE",
+    help="How an output is judged: values, argmax, topk:K, set, boxes. Repeatable.",
+)
+@click.option(
+    "--sweep",
+    type=click.Choice(["quick", "full"]),
+    help="quick: other magnitudes too. full: the declared ranges, several seeds, every distribution and layout.",
+)
 @click.option(
     "--sizes", type=click.IntRange(1, 20), default=3, show_default=True, help="At how many sizes to compare."
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs.")
-@click.option("--atol", type=float, help="Your own absolute tolerance, instead of the derived budget.")
-@click.option("--rtol", type=float, help="Your own relative tolerance.")
-@click.option("--threads", type=click.IntRange(1), help="Threads on both sides.")
+@click.option("--bisect", is_flag=True, help="Look for the node where a failed output begins to differ.")
+@limit_options
+@click.option(
+    "--latency/--no-latency", default=True, show_default=True, help="Measure the candidates, interleaved."
+)
+@click.option(
+    "--gpu",
+    "gpus",
+    multiple=True,
+    metavar="NAME",
+    help="Predict the floor on this GPU, such as 'H100 SXM'. Repeatable.",
+)
+@click.option("--threads", type=click.IntRange(1), help="Threads on every side.")
 @click.option(
     "--ort-library",
     "ort_libraries",
@@ -32,45 +79,116 @@ __all__ = ["validate"]
     metavar="LIB.so",
     help="A custom-operator library for ONNX Runtime. Repeatable; it is run, in a process of its own.",
 )
+@click.option("--engine", type=click.Path(), metavar="FILE", help="A TensorRT engine.")
 @click.option(
-    "--latency/--no-latency", default=True, show_default=True, help="Measure both sides, interleaved."
+    "--plugins",
+    multiple=True,
+    type=click.Path(),
+    metavar="LIB.so",
+    help="A library of TensorRT plugins. Repeatable; it is run, in a process of its own.",
 )
-@json_option("Print the report as JSON.")
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For one thing, such as one run; what takes longer is stopped and reported.",
+)
+@report_options
 def validate(
-    model: str,
+    model: str | None,
     choice: ModelChoice,
-    onnx_file: str,
+    onnx_file: str | None,
+    operators: tuple[str, ...],
+    inputs_dir: str | None,
+    backends: tuple[str, ...],
+    require: tuple[str, ...],
+    outputs: tuple[str, ...],
+    sweep: Any,
     sizes: int,
     seed: int,
-    atol: float | None,
-    rtol: float | None,
+    bisect: bool,
+    limits: dict[str, float | None],
+    baseline: str | None,
+    latency: bool,
+    gpus: tuple[str, ...],
     threads: int | None,
     ort_libraries: tuple[str, ...],
-    latency: bool,
-    as_json: bool,
+    engine: str | None,
+    plugins: tuple[str, ...],
+    time_limit: float,
+    targets: dict[str, str | None],
 ) -> None:
-    """Compare MODEL with its exported ONNX file: parity at several sizes, and latency.
+    """Compare MODEL with its exported ONNX file on every backend: parity at several sizes, and latency.
 
-    Exit code 0 where every output agrees, 1 where one does not, 3 where nothing could be compared.
+    Or operators alone, with --op and no MODEL. Exit code 0 where everything agrees, 1 where something does not, 2 for
+    wrong use, 3 where something required could not be checked.
     """
-    from ..validation import validate as run
+    if (model is None) != (onnx_file is None):
+        raise UsageError("give both MODEL and --onnx FILE, or neither and --op NAME")
+    if model is None and not operators:
+        raise UsageError("nothing to validate: give MODEL and --onnx FILE, or --op NAME")
+    from ..validation.files import validate as run
+    from ..validation.operator_run import joined, validate_operators
+    from ..validation.options import Options
+    from ..validation.record import Limits
+    from ..validation.reports.command import read_report
 
-    choice.load()
-    with Progress(quiet=as_json):
-        report = run(
-            model,
-            onnx_file,
-            choice.specs,
-            data=choice.samples(),
-            factory=choice.factory,
-            trust=choice.trust,
-            sizes=sizes,
-            seed=seed,
-            atol=atol,
-            rtol=rtol,
-            threads=threads,
-            libraries=ort_libraries,
-            latency=latency,
-        )
-    print_json(report.to_dict()) if as_json else click.echo(report.text())
-    sys.exit(report.exit_code)
+    search_here()
+    reports = []
+    with Progress(quiet=targets["json"] == "-") as progress:
+        if model is not None and onnx_file is not None:
+            reports.append(
+                run(
+                    model,
+                    onnx_file,
+                    choice.specs,
+                    data=choice.samples(),
+                    inputs_dir=inputs_dir,
+                    factory=choice.factory,
+                    trust=choice.trust,
+                    ops=choice.ops,
+                    torch_libraries=choice.libraries,
+                    backends=backends or None,
+                    require=require,
+                    outputs=outputs,
+                    sweep=sweep,
+                    sizes=sizes,
+                    seed=seed,
+                    latency=latency,
+                    baseline=baseline,
+                    gpus=gpus,
+                    bisect=bisect,
+                    threads=threads,
+                    libraries=ort_libraries,
+                    engine=engine,
+                    plugins=plugins,
+                    supervise=True,
+                    limit_s=time_limit,
+                    progress=progress,
+                    atol=limits["atol"],
+                    rtol=limits["rtol"],
+                    max_slowdown=limits["max_slowdown"],
+                    min_speedup=limits["min_speedup"],
+                    max_regression=limits["max_regression"],
+                )
+            )
+        if operators:
+            options = Options(
+                backends=backends or None,
+                required=require,
+                limits=Limits(**limits),
+                seed=seed,
+                latency=latency,
+                baseline=None if baseline is None else read_report(baseline),
+                gpus=gpus,
+                bisect=bisect,
+                threads=threads,
+                libraries=tuple(map(Path, ort_libraries)),
+                plugins=tuple(map(Path, plugins)),
+                limit_s=time_limit,
+            )
+            found = chosen_operators(() if operators == ("all",) else operators, choice.ops)
+            reports.append(validate_operators(found, options=options, progress=progress))
+    show(joined(reports), targets)

@@ -26,10 +26,12 @@ class Engine:
     """A session and the inputs it was last given.
 
     `weights` are inputs of the model that are the same in every run; they are shared, not copied.
+    `profile` is the beginning of the path that the runtime's own profile is written to (see `end_profiling`).
 
     Attributes:
         load_ms: time to open the session, milliseconds.
         inputs, outputs: names and types, in graph order.
+        providers: at work, the preferred one first.
     """
 
     def __init__(
@@ -40,10 +42,20 @@ class Engine:
         optimize: bool,
         libraries: Sequence[str] = (),
         weights: Mapping[str, Array] | None = None,
+        providers: Sequence[str] | None = None,
+        profile: str | None = None,
     ) -> None:
         start = time.perf_counter()
-        self._session = session(path, threads=threads, optimize=optimize, libraries=libraries)
+        self._session = session(
+            path,
+            threads=threads,
+            optimize=optimize,
+            libraries=libraries,
+            providers=providers,
+            profile=profile,
+        )
         self.load_ms = (time.perf_counter() - start) * 1e3
+        self.providers: tuple[str, ...] = tuple(self._session.get_providers())
         self._weights = {name: to_ort_value(array) for name, array in (weights or {}).items()}
         slots = [(i.name, i.type) for i in self._session.get_inputs()]
         self.inputs: list[Slot] = [slot for slot in slots if slot[0] not in self._weights]
@@ -64,6 +76,10 @@ class Engine:
         start = time.perf_counter()
         self._session.run_with_ort_values(None, self._values)
         return (time.perf_counter() - start) * 1e3
+
+    def end_profiling(self) -> Path:
+        """The file of the profile, complete from now on; only where `profile` was given."""
+        return Path(self._session.end_profiling())
 
     def close(self) -> None:
         """Nothing to end in this process."""

@@ -29,6 +29,7 @@ def session(
     optimize: bool = True,
     libraries: Sequence[StrPath] | None = None,
     providers: Sequence[str] | None = None,
+    profile: str | None = None,
 ) -> onnxruntime.InferenceSession:
     """Open a session, on the CPU provider where no other is asked for.
 
@@ -64,6 +65,9 @@ def session(
     options.log_severity_level = 4  # what matters arrives as an exception
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    if profile is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = profile
     if threads is not None:
         if threads < 1:
             raise UsageError(f"threads must be at least 1, got {threads}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import UsageError
 
-__all__ = ["load_library"]
+__all__ = ["load_library", "load_named"]
 
 
 def load_library(path: str) -> None:
@@ -29,3 +30,13 @@ def load_library(path: str) -> None:
         raise UsageError(f"--load-library {path}: {reason}. {hint}") from None
     except RuntimeError as e:  # a second definition of the same operator, say
         raise UsageError(f"--load-library {path}: {str(e).splitlines()[0]}") from None
+
+
+def load_named(packs: Sequence[str], libraries: Sequence[str]) -> None:
+    """Run what the user named: libraries first, which packs may adopt from. Raises UsageError."""
+    for library in libraries:
+        load_library(library)
+    if packs:
+        from .registry import load
+
+        load(packs)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,21 @@ from ..export.onnx_file.integrity import read_manifest, read_model, verify_diges
 from ..export.source import open_source, read_signature
 from ..ort_ops import arguments
 from ..symbolic import registry
-from .record import Report
+from ..symbolic.libraries import load_named
+from .backends import ModelSource
+from .options import Options, Sweep
+from .parity.modes import parse
+from .record import Limits, Report
+from .reports.command import read_report
 from .steps import compare
+from .supervision import Heading, Journal, NullJournal, Running, supervised
 
-__all__ = ["validate"]
+__all__ = ["FileRequest", "compare_files", "validate"]
 
 StrPath = str | os.PathLike[str]
+Progress = Callable[[str], None]
+
+_TARGET = f"{__name__}:compare_files"
 
 
 def validate(
@@ -29,18 +39,36 @@ def validate(
     signature: Any = None,
     samples: Iterable[Any] | None = None,
     data: Mapping[str, Any] | None = None,
+    inputs_dir: StrPath | None = None,
     factory: str | None = None,
     trust: bool = False,
+    ops: Sequence[str] = (),
+    torch_libraries: Sequence[str] = (),
+    backends: Sequence[str] | None = None,
+    require: Sequence[str] = (),
+    outputs: Mapping[str, str] | Sequence[str] = (),
+    sweep: Sweep | None = None,
+    sizes: int = 3,
+    seed: int = 0,
     atol: float | None = None,
     rtol: float | None = None,
     latency: bool = True,
-    seed: int = 0,
-    sizes: int = 3,
+    max_slowdown: float | None = None,
+    min_speedup: float | None = None,
+    max_regression: float | None = None,
+    baseline: Report | StrPath | None = None,
+    gpus: Sequence[str] = (),
+    bisect: bool = False,
     threads: int | None = None,
     libraries: Sequence[StrPath] = (),
+    engine: StrPath | None = None,
+    plugins: Sequence[StrPath] = (),
     isolate: bool = True,
+    supervise: bool = False,
+    limit_s: float = 600.0,
+    progress: Progress | None = None,
 ) -> Report:
-    """Compare an ONNX file on ONNX Runtime CPU with the PyTorch original it was made from.
+    """Compare an ONNX file, on every backend there is, with the PyTorch original it was made from.
 
     ::
 
@@ -49,9 +77,8 @@ def validate(
         sys.exit(report.exit_code)
 
     The original runs in eval mode on the CPU (modes are restored), twice, and once more in float64: the
-    budget of each output follows from its own rounding error (see `parity`). The candidate runs every
-    sample, and the first one also without the runtime's optimiser, which can hide faults of the file.
-    The file's digest is verified first.
+    budget of each output follows from its own rounding error (see `parity`). Every backend runs every sample, in a
+    child process. The file's digest is verified first.
 
     Args:
         model: a model file of any kind, an `nn.Module`, `ScriptModule`, `ExportedProgram`, or any callable on
@@ -62,15 +89,26 @@ def validate(
             inputs recorded in the file at its export, else the examples stored in the model file.
         signature: an `export.signature.Signature`, instead of `inputs`.
         samples: `Sample` objects or (label, args[, kwargs]), instead of `inputs`.
-        data: real samples by input name.
-        factory, trust: as for `export_model`.
+        data: real samples by input name. inputs_dir: a folder of them, with expected outputs where there are any.
+        factory, trust: as for `export_model`. ops, torch_libraries: run first: Python that declares operators, and
+            C++ operator libraries of torch.
+        backends: by name (`validation.backends.BACKENDS`); None: those that serve the file as it is deployed.
+        require: backends without which there is no pass: the exit code is 3 where one is not checked.
+        outputs: how an output is judged, ``{"labels": "argmax"}`` or ``["labels:argmax"]``: see `parity.modes`.
+        sweep: None: the example and other sizes. "quick": other magnitudes too. "full": the declared ranges, several
+            seeds, every distribution and layout, every backend's every sample.
+        sizes: how many sizes to try, the example's included. seed: of everything random here.
         atol, rtol: the user's own tolerance instead of the derived budget; the report says so.
-        latency: measure medians on the first sample.
-        seed: of everything random here.
-        sizes: how many sizes to try, the example's included.
-        threads: of both sides; None takes PyTorch's current number.
-        libraries: custom-operator libraries of ONNX Runtime.
-        isolate: run ONNX Runtime in a child process, so that a crash or a hang is a finding and not the end.
+        latency: measure the candidates in turns with the original.
+        max_slowdown, min_speedup, max_regression, baseline: limits on latency: see `record.Limits`.
+        gpus: names of GPUs ("H100 SXM") whose floor is predicted.
+        bisect: look for the node where a failed output begins to differ.
+        threads: of every side; None takes PyTorch's current number.
+        libraries: custom-operator libraries of ONNX Runtime. engine, plugins: of TensorRT.
+        isolate: run backends in child processes, so that a crash or a hang is a finding and not the end.
+        supervise: run the original in one too; for model files. A crash of the original is then a finding.
+        limit_s: seconds that one thing may take.
+        progress: called with what is being done.
 
     Raises:
         UsageError, ModelFileError: arguments that make no sense, a file that is no ONNX model, or damaged.
@@ -78,54 +116,159 @@ def validate(
     arguments.expect_path("onnx", onnx)
     arguments.expect_mapping("data", data, "arrays by input name")
     arguments.expect("factory", factory, str, "a text, 'PKG.MOD:CALLABLE'")
-    for name, number in (("atol", atol), ("rtol", rtol)):
+    for name, number in (
+        ("atol", atol),
+        ("rtol", rtol),
+        ("max_slowdown", max_slowdown),
+        ("min_speedup", min_speedup),
+        ("max_regression", max_regression),
+        ("limit_s", limit_s),
+    ):
         arguments.expect(name, number, (int, float), "a number")
     for name, count in (("seed", seed), ("sizes", sizes), ("threads", threads)):
         arguments.expect(name, count, int, "a number")
-    for name, flag in (("trust", trust), ("latency", latency), ("isolate", isolate)):
+    for name, flag in (
+        ("trust", trust),
+        ("latency", latency),
+        ("bisect", bisect),
+        ("isolate", isolate),
+        ("supervise", supervise),
+    ):
         arguments.expect(name, flag, bool, "True or False")
-    libraries = arguments.listed_texts(libraries)
+    libraries, plugins = arguments.listed_texts(libraries), arguments.listed_texts(plugins)
     arguments.expect_sequence("libraries", libraries, (str, os.PathLike), "a list of paths")
+    arguments.expect_sequence("plugins", plugins, (str, os.PathLike), "a list of paths")
+    backends, require = arguments.listed_texts(backends), arguments.listed_texts(require)
+    arguments.expect_sequence("backends", backends, str, "a list of names")
+    arguments.expect_sequence("require", require, str, "a list of names")
     inputs = arguments.listed_texts(inputs)
+    options = Options(
+        backends=None if backends is None else tuple(backends),
+        required=tuple(require),
+        modes=_modes(outputs),
+        limits=Limits(atol, rtol, max_slowdown, min_speedup, max_regression),
+        sweep=sweep,
+        sizes=sizes,
+        seed=seed,
+        folder=None if inputs_dir is None else Path(inputs_dir),
+        latency=latency,
+        baseline=baseline if baseline is None or isinstance(baseline, Report) else read_report(baseline),
+        gpus=tuple(arguments.listed_texts(gpus)),
+        bisect=bisect,
+        threads=threads,
+        libraries=tuple(map(Path, libraries)),
+        engine=None if engine is None else Path(engine),
+        plugins=tuple(map(Path, plugins)),
+        isolate=isolate,
+        limit_s=limit_s,
+    )
     _existing(onnx)
     verify_digest(onnx)
-    notes: list[str] = []
-    title = ""
-    if isinstance(model, (str, os.PathLike)):
-        registry.load_builtin()
-        registry.load_entry_points()
-        source = open_source(model, trust=trust, factory=factory)
-        title = Path(model).name
-        notes = [str(n) for n in source.notes]
-        given = inputs is not None or signature is not None or samples is not None
-        if not given or (data and signature is None and samples is None):
-            specs = inputs or (None if data else _recorded_inputs(onnx)) or None
-            signature, inputs = read_signature(source, specs, data=data), None
-        model = source.callable()
-    elif inputs is None and signature is None and samples is None:
-        from ..export.inputs.signature import signature_from_specs
+    ops, torch_libraries = tuple(arguments.listed_texts(ops)), tuple(arguments.listed_texts(torch_libraries))
+    if not isinstance(model, (str, os.PathLike)):
+        if supervise:
+            raise UsageError(
+                "supervise is for model files: a model in memory cannot be taken to another process"
+            )
+        load_named(ops, torch_libraries)
+        if inputs is None and signature is None and samples is None and inputs_dir is None:
+            from ..export.inputs.signature import signature_from_specs
 
-        recorded = _recorded_inputs(onnx)
-        if not (recorded or data):
-            raise UsageError("no inputs are given, and the ONNX file records none: give `inputs`")
-        signature = signature_from_specs(recorded, data)
+            recorded = _recorded_inputs(onnx)
+            if not (recorded or data):
+                raise UsageError("no inputs are given, and the ONNX file records none: give `inputs`")
+            signature = signature_from_specs(recorded, data)
+        return compare(
+            model,
+            onnx,
+            inputs,
+            signature=signature,
+            samples=samples,
+            options=options,
+            journal=_journal(progress),
+        )
+    source = ModelSource(Path(model), factory, trust, ops, torch_libraries)
+    request = FileRequest(source, Path(onnx), inputs, signature, samples, data, options)
+    if not supervise:
+        return compare_files(_journal(progress), request)
+    if signature is not None or samples is not None:
+        raise UsageError("with supervise, give inputs or data: samples are not taken to another process")
+    return supervised(
+        _TARGET,
+        request,
+        Heading(source.path.name, Path(onnx).name, options.limits),
+        limit_s=limit_s,
+        progress=None if progress is None else lambda running: progress(running.text()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FileRequest:
+    """A validation of a model file, as it is taken to the process that does it."""
+
+    source: ModelSource
+    onnx: Path
+    inputs: Any = None
+    signature: Any = None
+    samples: Iterable[Any] | None = None
+    data: Mapping[str, Any] | None = None
+    options: Options = field(default_factory=Options)
+
+
+def compare_files(journal: Journal, request: FileRequest) -> Report:
+    """Open the model file and compare. Raises as `validate` does."""
+    named, options = request.source, request.options
+    registry.load_builtin()
+    registry.load_entry_points()
+    load_named(named.ops, named.libraries)
+    journal.running(what="opening the model")
+    source = open_source(named.path, trust=named.trust, factory=named.factory)
+    signature, inputs = request.signature, request.inputs
+    given = inputs is not None or signature is not None or request.samples is not None
+    if not given and request.data is None and options.folder is not None:
+        recorded = _recorded_inputs(request.onnx)
+        if recorded:
+            signature, inputs = read_signature(source, recorded), None
+    elif not given or (request.data and signature is None and request.samples is None):
+        specs = inputs or (None if request.data else _recorded_inputs(request.onnx)) or None
+        signature, inputs = read_signature(source, specs, data=request.data), None
     return compare(
-        model,
-        onnx,
+        source.callable(),
+        request.onnx,
         inputs,
         signature=signature,
-        samples=samples,
-        atol=atol,
-        rtol=rtol,
-        latency=latency,
-        seed=seed,
-        sizes=sizes,
-        threads=threads,
-        libraries=libraries,
-        isolate=isolate,
-        notes=notes,
-        title=title,
+        samples=request.samples,
+        options=options,
+        source=named,
+        notes=[str(n) for n in source.notes],
+        title=named.path.name,
+        journal=journal,
     )
+
+
+def _modes(outputs: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
+    if isinstance(outputs, Mapping):
+        outputs = [f"{name}:{mode}" for name, mode in outputs.items()]
+    found = [parse(text) for text in arguments.listed_texts(outputs)]
+    names = [name for name, _ in found]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise UsageError(f"--output {twice[0]}: given twice")
+    return dict(found)
+
+
+class _Told(NullJournal):
+    """A journal that only says what is being done."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def running(self, sample: str = "", backend: str = "", what: str = "", subject: str = "") -> None:
+        self._progress(Running(sample, backend, what, subject).text())
+
+
+def _journal(progress: Progress | None) -> Journal:
+    return NullJournal() if progress is None else _Told(progress)
 
 
 def _existing(onnx: StrPath) -> None:

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from ..export.buffers import buffers_kept
 from .backends import Sample
-from .backends.torch import Widened, arrays_of, cast, described, narrowest, nudged, outputs_of
+from .backends.torch import Widened, arrays_of, cast, described, evaluating, narrowest, outputs_of
+from .own_error import Again, OwnError
 from .parity import budget as parity
 from .parity.budget import Budget
-from .parity.metrics import Metrics, float_type, measure
+from .parity.metrics import float_type, measure
+from .rounded import each_step_rounded
 
 __all__ = ["Expected", "Original", "OriginalFailed", "callable_of", "cloned", "is_float"]
 
 Array = npt.NDArray[Any]
-
-# PyTorch's own error is taken from at least this many elements, by repeating the sample with its floating
-# inputs nudged by an ULP or two; more repetitions than this are not worth their time.
-ENOUGH_ELEMENTS = 64
-MOST_REPETITIONS = 8
 
 
 class OriginalFailed(Exception):
@@ -40,6 +37,8 @@ class Expected:
         budget: what a runtime may differ by.
         unsteady: why the output cannot serve as a reference; empty if it can.
         note: for the reader, such as near ties behind an integer output.
+        undecided: of an integer output, what the wider run gives instead, where it differs: either may be.
+        again: a second, longer look at the budget, for an output that fails on the first; None if there is none.
         number: a Python number, which an exporter may make an output or leave out.
         apart: the file has another floating dtype than the original, and is judged in its own.
     """
@@ -51,6 +50,8 @@ class Expected:
     note: str = ""
     number: bool = False
     apart: bool = False
+    undecided: Array | None = None
+    again: Callable[[], Budget] | None = field(default=None, repr=False)
 
 
 @dataclass
@@ -99,8 +100,9 @@ class Original:
             budget = parity.user(self.atol, self.rtol)
             wide: list[Array | None] = [None] * len(arrays)
             budgets = [budget if is_float(a) else parity.EXACT for a in arrays]
+            look: Callable[[], list[Budget]] | None = None
         else:
-            wide, budgets = self._derived(sample, arrays)
+            wide, budgets, look = self._derived(sample, arrays)
         return [
             Expected(
                 a,
@@ -110,8 +112,10 @@ class Original:
                 _ties(a, w),
                 not hasattr(v, "shape"),
                 self.apart,
+                None if w is None or is_float(a) or w.dtype != a.dtype or (w == a).all() else w,
+                Again(look, i) if look is not None and is_float(a) else None,
             )
-            for v, a, w, b, c in zip(leaves, arrays, wide, budgets, again, strict=True)
+            for i, (v, a, w, b, c) in enumerate(zip(leaves, arrays, wide, budgets, again, strict=True))
         ]
 
     def arrays(self, sample: Sample) -> list[Array]:
@@ -122,7 +126,9 @@ class Original:
         with buffers_kept(self.model):
             return arrays_of(cloned(self.model(*cloned(args), **cloned(dict(kwargs)))))
 
-    def _derived(self, sample: Sample, arrays: list[Array]) -> tuple[list[Array | None], list[Budget]]:
+    def _derived(
+        self, sample: Sample, arrays: list[Array]
+    ) -> tuple[list[Array | None], list[Budget], Callable[[], list[Budget]] | None]:
         import torch
 
         leaves = [*sample.args, *sample.kwargs.values()]
@@ -138,19 +144,58 @@ class Original:
             if isinstance(wide, str):
                 why = why or wide
                 continue
-            own = self._own_errors(sample, arrays, wide, reverse)
-            source = _source(target, reverse, self._wide.narrow_ops if self._wide else set())
-            budgets = [
-                parity.derived(own[i], a.dtype, source) if is_float(a) else parity.EXACT
-                for i, a in enumerate(arrays)
-            ]
-            return [None] * len(arrays) if reverse else list(wide), budgets
+            return self._budgets(sample, arrays, wide, target, deployed, reverse)
         if any(is_float(a) for a in arrays):
             self.notes[f"no wider reference: {why}"] = None
-        return [None] * len(arrays), [
+        blind = [
             parity.blind(_scale(a), a.dtype, "no wider reference") if is_float(a) else parity.EXACT
             for a in arrays
         ]
+        return [None] * len(arrays), blind, None
+
+    def _budgets(
+        self,
+        sample: Sample,
+        arrays: list[Array],
+        wide: list[Array],
+        target: Any,
+        deployed: Any,
+        reverse: bool,
+    ) -> tuple[list[Array | None], list[Budget], Callable[[], list[Budget]]]:
+        wider = self._wide
+
+        def stepwise(args: Any, kwargs: Any) -> list[Array]:
+            with each_step_rounded(deployed):
+                return self._arrays(args, kwargs)
+
+        own = OwnError(
+            (sample.args, sample.kwargs),
+            (arrays, wide),
+            (
+                self._arrays,
+                lambda args, kwargs: (
+                    arrays_of(wider.run(cloned(args), cloned(dict(kwargs)))) if wider else []
+                ),
+                None if reverse else stepwise,
+            ),
+            [i for i, a in enumerate(arrays) if is_float(a)],
+            self.seed,
+            reverse,
+        )
+        source = _source(target, reverse, wider.narrow_ops if wider else set())
+
+        def budgets(errors: list[Any], source: str, longer: bool = False) -> list[Budget]:
+            return [
+                parity.derived(e, a.dtype, source, longer) if is_float(a) else parity.EXACT
+                for e, a in zip(errors, arrays, strict=True)
+            ]
+
+        @cache
+        def second() -> list[Budget]:
+            with evaluating(self.model):
+                return budgets(own.second(), f"{source}; more runs, each step rounded", True)
+
+        return ([None] * len(arrays) if reverse else list(wide)), budgets(own.first(), source), second
 
     def _other(self, sample: Sample, target: Any, deployed: Any, arrays: list[Array]) -> list[Array] | str:
         """The outputs in another precision, or why there are none."""
@@ -163,37 +208,6 @@ class Original:
         if [w.shape for w in wide] != [a.shape for a in arrays]:
             return f"in {str(target).removeprefix('torch.')} the model's outputs have other shapes"
         return wide
-
-    def _own_errors(
-        self, sample: Sample, arrays: list[Array], wide: list[Array], reverse: bool
-    ) -> list[Metrics]:
-        floats = [i for i, a in enumerate(arrays) if is_float(a)]
-        found = {i: [_own(arrays[i], wide[i])] for i in floats}
-        sizes = [arrays[i].size for i in floats if arrays[i].size]
-        repeats = min(MOST_REPETITIONS, -(-ENOUGH_ELEMENTS // min(sizes)) - 1) if sizes else 0
-        for turn in range(repeats):
-            moved = nudged(sample.args, sample.kwargs, self.seed + turn)
-            if moved is None:
-                break
-            args, kwargs = moved
-            try:
-                p = self._arrays(args, kwargs)
-                result = self._wide.run(args, kwargs) if self._wide else None
-                w = arrays_of(result)
-            except Exception:  # a value that must be exact was nudged: do without
-                break
-            if [x.shape for x in p] != [x.shape for x in arrays] or len(w) != len(p):
-                break
-            for i in floats:
-                if w[i].shape == p[i].shape:
-                    found[i].append(_own(p[i], w[i]))
-        factor = 2.0**-29 if reverse else 1.0
-        return [
-            parity.pooled(found[i], factor if arrays[i].dtype == np.float64 else 1.0)
-            if i in found
-            else Metrics(0)
-            for i in range(len(arrays))
-        ]
 
 
 def callable_of(model: Any) -> Any:
@@ -212,10 +226,6 @@ def callable_of(model: Any) -> Any:
 def is_float(array: Array) -> bool:
     """Whether the dtype is floating point, those of ml_dtypes included."""
     return array.dtype.kind == "f" or array.dtype.name.startswith(("bfloat", "float"))
-
-
-def _own(p: Array, w: Array) -> Metrics:
-    return measure(p, p, w, rtol=parity.own_rtol(p.dtype))
 
 
 def _unsteady(first: Array, again: Array) -> str:

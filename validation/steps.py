@@ -1,40 +1,37 @@
-"""The steps of a validation: run the original, run the candidate, compare, time, report."""
+"""The steps of a validation: run the original, run every backend, explain what differs, time, report."""
 
 from __future__ import annotations
 
-import math
 import os
-import platform
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
-
-from ..errors import ModelFileError, NotCheckedError, UsageError
+from ..errors import UsageError
 from ..export.buffers import buffers_kept
 from ..ort_ops.diagnosis import parsed
-from ..ort_ops.engine import EngineError
-from .backends import Sample
-from .backends.feeding import FeedError
-from .backends.onnxruntime import OnnxRuntime
-from .backends.torch import described, evaluating
-from .diagnosis.variants import followed_variant
+from .backends import ModelSource, Request, Sample
+from .backends.cores import thread_findings
+from .backends.torch import evaluating
+from .choice import Choice, choose
+from .expectations import Expectation, Expectations
+from .explanations import explained
+from .inputs.golden import golden_cells
 from .inputs.samples import named_inputs, resolve
-from .latency.interleaved import interleaved, timed, timing
-from .latency.record import LatencyRecord, Ratio
-from .original import Expected, Original, OriginalFailed, callable_of
-from .parity.compare import compare_output
+from .matrix import Column, expect_known_outputs, run_backend
+from .options import Options
+from .original import Original, OriginalFailed, callable_of
 from .precision import in_the_files_precision
-from .record import BackendRecord, Cell, Limits, Report, Verdict
+from .provenance import environment, file_record
+from .record import NOT_CHECKED, BackendRecord, Cell, Report
+from .supervision import Heading, Journal, NullJournal, Planned
+from .timing import timed_candidates
 
 __all__ = ["compare"]
 
-Array = npt.NDArray[Any]
 StrPath = str | os.PathLike[str]
 
-DEPLOYED = "onnxruntime"
 AS_WRITTEN = "onnxruntime, optimiser off"
 
 
@@ -45,143 +42,172 @@ def compare(
     *,
     signature: Any = None,
     samples: Iterable[Any] | None = None,
-    atol: float | None = None,
-    rtol: float | None = None,
-    latency: bool = True,
-    seed: int = 0,
-    sizes: int = 3,
-    threads: int | None = None,
-    libraries: Sequence[StrPath] = (),
-    isolate: bool = True,
+    options: Options | None = None,
+    source: ModelSource | None = None,
     notes: Sequence[str] = (),
     title: str = "",
+    subject: str = "",
+    journal: Journal | None = None,
 ) -> Report:
-    """Compare an ONNX file with a model in memory: see `validate`. `notes` go into the report, as does `title`."""
+    """Compare an ONNX file with a model in memory: see `validate`.
+
+    Args:
+        source: the file that `model` was opened from, so that other processes can open it too.
+        notes, title: of the report.
+        subject: the operator that the model consists of.
+        journal: is told what is found as it is found.
+    """
     import torch
 
+    options = options or Options()
+    journal = journal or NullJournal()
     path = _existing(onnx)
-    for name, value in (("atol", atol), ("rtol", rtol)):
-        if value is not None and not (value >= 0 and math.isfinite(value)):
-            raise UsageError(f"{name} must be a finite number of at least 0, got {value}")
     graph = parsed(path).graph
-    original = Original(callable_of(model), atol, rtol, seed)
-    if inputs is None and signature is None and samples is None:
+    choices = choose(options)
+    original = Original(callable_of(model), options.limits.atol, options.limits.rtol, options.seed)
+    if inputs is None and signature is None and samples is None and options.folder is None:
         inputs = _stored_inputs(model)
-    found = resolve(original.model, graph, inputs, signature, samples, sizes, seed)
-    count = torch.get_num_threads() if threads is None else threads
-    if count < 1:
-        raise UsageError(f"threads must be at least 1, got {count}")
-
-    @contextmanager
-    def opened(optimize: bool) -> Iterator[OnnxRuntime | Exception]:
-        """The backend, closed afterwards, or why it cannot be opened."""
-        try:
-            backend = OnnxRuntime(
-                path, threads=count, optimize=optimize, libraries=libraries, isolate=isolate
-            )
-        except (ModelFileError, NotCheckedError, EngineError) as error:
-            yield error
-            return
-        with closing(backend):
-            yield backend
-
+    remarks: dict[str, None] = dict.fromkeys(notes)
+    found = resolve(
+        original.model,
+        graph,
+        inputs,
+        signature,
+        samples,
+        options.sizes,
+        options.seed,
+        options.sweep,
+        options.folder,
+        remarks,
+    )
+    count = torch.get_num_threads() if options.threads is None else options.threads
+    heading = Heading(
+        title or _title(model),
+        path.name,
+        options.limits,
+        environment(count, options.seed, options.sweep),
+        tuple(file_record(p) for p in (path, *([source.path] if source is not None else []))),
+    )
+    journal.heading(heading)
     with _threads(count), evaluating(original.model), buffers_kept(original.model), torch.no_grad():
         original, found = in_the_files_precision(original, graph, found)
-        cells, taken, remarks = _compare(original, opened, found, count, latency)
-    return Report(
-        model=title or _title(model),
-        onnx=path.name,
-        cells=tuple(cells),
-        backends=(BackendRecord(DEPLOYED, required=True),),
-        limits=Limits(atol, rtol),
-        latency=taken,
-        environment=_environment(count, seed),
-        notes=(*notes, *remarks),
-    )
-
-
-def _compare(
-    original: Original,
-    opened: Callable[[bool], AbstractContextManager[OnnxRuntime | Exception]],
-    samples: list[Sample],
-    threads: int,
-    latency: bool,
-) -> tuple[list[Cell], LatencyRecord | None, list[str]]:
-    cells: list[Cell] = []
-    taken: LatencyRecord | None = None
-    compared = False
-    with opened(True) as deployed:
-        for sample in samples:
-            inputs = named_inputs(original.source or original.model, sample)
-            try:
-                expected = original.expected(sample)
-            except OriginalFailed as error:
-                reason = f"the original does not run this sample: {error}"
-                cells.append(Cell(sample.label, "*", "pytorch", "not checked", reason))
-                continue
-            now = _run(deployed, DEPLOYED, sample, inputs, expected)
-            cells += now
-            if isinstance(deployed, OnnxRuntime) and any(c.verdict == "failed" and c.metrics for c in now):
-                variant = followed_variant(original, sample, deployed.run(inputs), expected)
-                if variant is not None:
-                    original.notes[variant] = None
-            if compared:
-                continue
-            compared = True
-            if latency and isinstance(deployed, OnnxRuntime) and all(c.output != "*" for c in now):
-                taken = _time(original, deployed, sample, threads)
-            # closed again at once: two sessions hold the weights twice
-            with opened(False) as as_written:
-                cells += _run(as_written, AS_WRITTEN, sample, inputs, expected)
-        notes = deployed.notes if isinstance(deployed, OnnxRuntime) else {}
-    return cells, taken, [*original.notes, *notes]
-
-
-def _run(
-    backend: OnnxRuntime | Exception,
-    name: str,
-    sample: Sample,
-    inputs: list[tuple[str, Any]],
-    expected: list[Expected],
-) -> list[Cell]:
-    def whole(verdict: Verdict, reason: str) -> list[Cell]:
-        return [Cell(sample.label, "*", name, verdict, reason)]
-
-    if isinstance(backend, NotCheckedError):
-        return whole("not checked", str(backend))
-    if isinstance(backend, Exception):
-        return whole("failed", str(backend))
-    try:
-        got = backend.run(inputs)
-    except (EngineError, FeedError) as error:
-        return whole("failed", f"the ONNX model fails here: {error}")
-    if len(got) < len(expected):
-        tensors = [e for e in expected if not e.number]
-        if len(got) == len(tensors):
-            backend.notes["results that are Python numbers are no outputs of the ONNX model"] = None
-            expected = tensors
-    if len(got) != len(expected):
-        return whole("failed", f"the ONNX model has {len(got)} outputs, the original {len(expected)}")
-    return [
-        compare_output(sample.label, output, name, g, e)
-        for output, g, e in zip(backend.outputs, got, expected, strict=True)
+        request = Request(
+            onnx=path,
+            source=source,
+            model=original.source or original.model,
+            computes_in=_computes_in(original),
+            libraries=options.libraries,
+            threads=count,
+            engine=options.engine,
+            plugins=options.plugins,
+            limit_s=options.limit_s,
+            isolate=options.isolate,
+        )
+        usable = [c for c in choices if not c.skipped]
+        journal.plan(
+            [
+                Planned(s.label, c.kind.name, subject)
+                for c in usable
+                for s in (found[:1] if _once(c, options) else found)
+            ]
+        )
+        with Expectations() as expectations:
+            names = [o.name for o in graph.output]
+            cells = _run_original(original, found, names, expectations, journal, subject)
+            columns = [_column(c, request, expectations, options, journal, subject) for c in choices]
+            expect_known_outputs(options.modes, columns)
+            explanation = explained(original, path, graph, found, columns, choices, request, options, journal)
+            latency = None
+            if options.latency:
+                latency, more = timed_candidates(
+                    original, path, expectations.all(), columns, choices, request, options, journal
+                )
+                remarks |= dict.fromkeys(more)
+    findings = [
+        *(f for column in columns for f in column.findings),
+        *explanation.findings,
+        *thread_findings({c.record.name: c.pools for c in columns if c.pools}),
     ]
-
-
-def _time(original: Original, backend: OnnxRuntime, sample: Sample, threads: int) -> LatencyRecord | None:
-    """On the inputs that the backend was given last, those of `sample`."""
-    try:
-        with buffers_kept(original.model):
-            ours, theirs = interleaved(timed(original.call(sample)), backend.time)
-    except Exception as error:
-        original.notes[f"latency not measured: {described(error)}"] = None
-        return None
-    sides = (
-        timing("pytorch", sample.label, ours),
-        timing(backend.name, sample.label, theirs, backend.load_ms),
+    return Report(
+        model=heading.model,
+        onnx=heading.onnx,
+        cells=(*cells, *(c for column in columns for c in column.cells)),
+        backends=tuple(column.record for column in columns),
+        findings=tuple(dict.fromkeys(findings)),
+        bisections=tuple(explanation.bisections),
+        latency=latency,
+        limits=options.limits,
+        files=heading.files,
+        environment=heading.environment,
+        notes=tuple(remarks | original.notes | {n: None for column in columns for n in column.notes}),
     )
-    ratio = sides[1].median / sides[0].median if sides[0].median else math.nan
-    return LatencyRecord(threads, sides, (Ratio(backend.name, "pytorch", sample.label, ratio, ratio, ratio),))
+
+
+def _run_original(
+    original: Original,
+    samples: Sequence[Sample],
+    names: Sequence[str],
+    into: Expectations,
+    journal: Journal,
+    subject: str,
+) -> list[Cell]:
+    """What the original says of each sample, kept; a cell for each that it does not run, or that somebody vouches for."""
+    cells = []
+    for sample in samples:
+        journal.running(sample.label, "pytorch", subject=subject)
+        inputs = named_inputs(original.source or original.model, sample)
+        try:
+            outputs = original.expected(sample)
+        except OriginalFailed as error:
+            reason = f"the original does not run this sample: {error}"
+            cells.append(Cell(sample.label, "*", "pytorch", NOT_CHECKED, reason, subject=subject))
+            continue
+        into.add(sample, inputs, outputs)
+        if sample.golden:
+            tensors = [e for e in outputs if len(outputs) == len(names) or not e.number]
+            cells += golden_cells(sample, names, [e.array for e in tensors], tensors, "pytorch")
+    for cell in cells:
+        journal.cell(cell)
+    return cells
+
+
+def _column(
+    choice: Choice,
+    request: Request,
+    expectations: Expectations,
+    options: Options,
+    journal: Journal,
+    subject: str,
+) -> Column:
+    if choice.skipped:
+        column = Column(BackendRecord(choice.kind.name, choice.required, choice.skipped))
+    else:
+        column = run_backend(
+            choice.kind,
+            request,
+            _for(choice, expectations, options),
+            required=choice.required,
+            modes=options.modes,
+            journal=journal,
+            subject=subject,
+        )
+    journal.backend(column.record)
+    return column
+
+
+def _for(choice: Choice, expectations: Expectations, options: Options) -> list[Expectation]:
+    """What the optimiser hides it hides at any size: once is enough, but in a full sweep."""
+    every = expectations.all()
+    return every[:1] if _once(choice, options) else every
+
+
+def _once(choice: Choice, options: Options) -> bool:
+    return choice.kind.name == AS_WRITTEN and options.sweep != "full"
+
+
+def _computes_in(original: Original) -> str:
+    """The original's own dtype, where the file has another."""
+    return str(original.own).removeprefix("torch.") if original.source is not None else ""
 
 
 @contextmanager
@@ -201,27 +227,6 @@ def _existing(onnx: StrPath) -> Path:
     if not path.is_file():
         raise UsageError(f"{path}: no such file" if not path.exists() else f"{path}: not a file")
     return path
-
-
-def _environment(threads: int, seed: int) -> dict[str, Any]:
-    import numpy
-    import torch
-
-    found: dict[str, Any] = {
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "threads": threads,
-        "seed": seed,
-    }
-    try:
-        import onnxruntime
-
-        found["onnxruntime"] = onnxruntime.__version__
-    except ImportError:
-        found["onnxruntime"] = None
-    return found
 
 
 def _stored_inputs(model: Any) -> Any:

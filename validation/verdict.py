@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 __all__ = ["coverage", "exit_code", "overall"]
 
+# They fail a report, but no backend has to have them.
+_ASIDE = ("gradient", "golden")
+
 
 def overall(report: Report) -> Verdict:
     """Failed if anything failed; passed if every output passed at least once on every backend that must be; else not checked.
@@ -31,7 +34,11 @@ def overall(report: Report) -> Verdict:
     asked = [b for b in report.backends if b.required]
     used = asked or [b for b in report.backends if not b.missing]
     names = [b.name for b in used] or list(dict.fromkeys(c.backend for c in report.cells))
-    outputs = {(c.subject, c.output) for c in report.cells if c.output != "*"}
+    outputs = {
+        (c.subject, c.output)
+        for c in report.cells
+        if c.output != "*" and c.judged_as not in _ASIDE and (c.backend in names or not used)
+    }
     passed = {(c.backend, c.subject, c.output) for c in report.cells if c.verdict == PASSED}
     complete = all((name, *output) in passed for name in names for output in outputs)
     return PASSED if outputs and complete else NOT_CHECKED

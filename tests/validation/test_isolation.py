@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -17,6 +21,7 @@ from onnx import helper
 from deployops.errors import NotCheckedError
 from deployops.ort_ops.engine import EngineError
 from deployops.validation import validate
+from deployops.validation.backends import BACKENDS, GaveUp, ModelSource, Request, Runner, RunnerFault, endings
 from deployops.validation.backends.onnxruntime import OnnxRuntime
 
 SOURCE = Path(__file__).parents[1] / "ort_ops" / "twice.cc"
@@ -65,7 +70,7 @@ def test_a_crash_is_a_failure_with_the_signal_and_the_last_words(
     report = validate(double, twice, (X,), libraries=[library("CRASH")])
     assert report.exit_code == 1
     assert [c.verdict for c in report.cells] == ["failed"] * len(report.cells)
-    assert len({c.sample for c in report.cells}) == 3  # every size was tried, each in a new process
+    assert len({c.sample for c in report.cells}) == 3
     assert "crash, SIGKILL. Its last words: twice: about to crash" in report.cells[0].reason
 
 
@@ -121,3 +126,134 @@ def test_transposed_inputs_arrive_as_they_look(build: Callable[..., Path]) -> No
     report = validate(torch.nn.Identity(), path, (X.T,), latency=False)
     assert report.exit_code == 0
     assert report.cells[0].reason == "identical"
+
+
+FAULTY = """
+import os, signal, sys, time, torch
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        rows = len(x)
+        if rows == 2:
+            raise MemoryError("12 GiB")
+        if rows == 3:
+            return torch.ones(1 << 32)
+        if rows == 4:
+            print("about to be killed", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if rows == 5:
+            time.sleep(600)
+        if rows == 6:
+            print("terminate called after throwing an instance of 'std::bad_alloc'", file=sys.stderr, flush=True)
+            os.abort()
+        if rows == 7:
+            assert sys.stdin.read() == ""
+        return 2 * x
+"""
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> Iterator[Callable[..., Runner]]:
+    """`faulty(**request)`: the model above, in a child process."""
+    (tmp_path / "faulty.py").write_text(FAULTY)
+    torch.save({}, tmp_path / "net.pt")
+    source = ModelSource(tmp_path / "net.pt", factory=f"{tmp_path / 'faulty.py'}:Net")
+    runners: list[Runner] = []
+
+    def opened(**options: Any) -> Runner:
+        runners.append(BACKENDS["pytorch"].open(Request(source=source, threads=1, **options)))
+        return runners[-1]
+
+    yield opened
+    for runner in runners:
+        runner.close()
+
+
+def run(runner: Runner, rows: int) -> None:
+    x = torch.arange(2.0 * rows).reshape(rows, 2)
+    (got,) = runner.run([("x", x)])
+    assert (got == 2 * x.numpy()).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind", "words"),
+    [
+        (2, "out of memory", "12 GiB"),
+        (3, "out of memory", "can't allocate memory"),
+        (4, "crash", "crash, SIGKILL. Its last words: about to be killed"),
+        (6, "out of memory", "SIGABRT"),
+    ],
+)
+def test_each_ending_is_told_apart_and_the_next_sample_runs(
+    faulty: Callable[..., Runner], rows: int, kind: str, words: str
+) -> None:
+    runner = faulty(memory=6 << 30)
+    with pytest.raises(RunnerFault) as caught:
+        run(runner, rows)
+    assert caught.value.kind == kind
+    assert words in str(caught.value)
+    run(runner, 1)
+    finding = caught.value.finding("pytorch", f"batch={rows}")
+    assert (finding.kind, finding.severity, finding.where) == (kind, "failed", f"pytorch, batch={rows}")
+    assert finding.advice
+
+
+def test_two_in_a_row_are_enough(faulty: Callable[..., Runner]) -> None:
+    runner = faulty()
+    with pytest.raises(RunnerFault):
+        run(runner, 4)
+    run(runner, 1)  # not in a row
+    for _ in range(2):
+        with pytest.raises(RunnerFault):
+            run(runner, 4)
+    with pytest.raises(GaveUp, match=r"not run: its process ended 2 times in a row, last: .*SIGKILL"):
+        run(runner, 1)
+
+
+@pytest.mark.slow
+def test_an_original_that_hangs(faulty: Callable[..., Runner]) -> None:
+    runner = faulty(limit_s=20)
+    with pytest.raises(RunnerFault, match="did not answer within 20 s") as caught:
+        run(runner, 5)
+    assert caught.value.kind == "hang"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="not checked: signals")
+def test_an_interrupt_ends_the_child_and_its_answer_is_not_taken_for_the_next(
+    faulty: Callable[..., Runner],
+) -> None:
+    runner = faulty()
+    run(runner, 1)
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a background job is started with it ignored
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            run(runner, 5)
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGINT, before)
+    run(runner, 1)
+
+
+def test_standard_input_is_empty_and_messages_go_on(faulty: Callable[..., Runner]) -> None:
+    runner = faulty()
+    for rows in (7, 1, 7):
+        run(runner, rows)
+
+
+def test_the_kernels_own_count_tells_want_of_memory_from_a_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endings, "oom_kills", lambda: 4)
+    assert endings.ending_of(-9, "", oom_before=3).kind == "out of memory"
+    assert endings.ending_of(-9, "", oom_before=4).kind == "crash"
+    assert endings.ending_of(-9, "", oom_before=None).kind == "crash"
+    assert endings.ending_of(-11, "", oom_before=3).kind == "crash"
+
+
+def test_logs_do_not_tell_of_this_machine_or_this_run() -> None:
+    log = "2026-01-02 03:04:05.678 [E] /home/me/model files/x.cc:3 at 0x7f00deadbeef, pid 1234\nthe /usr/lib/liba.so died"
+    assert endings.steady(log) == "[E] model files/x.cc:3 at 0x…, pid …\nthe liba.so died"
+    assert len(endings.steady("line\n" * 1000).splitlines()) == 30
+    assert endings.steady("a ratio of 1/2, http://host/path") == "a ratio of 1/2, http://host/path"

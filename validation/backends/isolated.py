@@ -1,83 +1,87 @@
-"""An engine in a process of its own: custom-operator libraries are native code, and native code crashes.
+"""A backend in a process of its own: custom operators are native code, and native code crashes, hangs and eats memory.
 
-The child reads requests from its standard input and answers on what was its standard output, which it first
-moves out of the way of libraries that print. It ends when its input does, so it cannot outlive this process.
+Each of these becomes a `RunnerFault`; the next run starts a new process, until two in a row have ended so.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy.typing as npt
 
 from ... import errors
-from ...ort_ops.arrays import Slot
-from ...ort_ops.engine import Engine, EngineError
+from ...ort_ops.arrays import Slot, UnfitTypeError
+from ...ort_ops.engine import EngineError
 from . import frames
+from .child import Child
+from .endings import is_out_of_memory, steady
+from .runner import GaveUp, ReopenError, RunnerFault
 
-__all__ = ["IsolatedEngine", "serve"]
+__all__ = ["IsolatedEngine"]
 
 Array = npt.NDArray[Any]
 
-# -I keeps the working directory and the environment out of sys.path; the parent's own is handed over.
-_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {module} import serve; serve()"
+_MODULE = f"{__package__}.serving"
+_MOST_FAULTS = 2  # in a row
 
 
 class IsolatedEngine:
-    """The interface of `Engine`, in a child process with a time limit for each answer."""
+    """The interface of `serving.Opened`, in a child process with a time limit for each answer.
+
+    Args:
+        backend, options: what the child opens.
+        threads: of the pools that libraries make when they are loaded (OpenMP, MKL).
+        memory: bytes that the child may allocate; None: no limit.
+    """
 
     def __init__(
         self,
-        path: Path,
+        backend: str,
+        options: Mapping[str, Any],
         *,
-        threads: int | None,
-        optimize: bool,
-        libraries: Sequence[str] = (),
-        limit_s: float = 600.0,
+        limit_s: float,
+        memory: int | None = None,
+        threads: int | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        self._limit = limit_s
-        self._request = {
-            "do": "open",
-            "path": str(path.resolve()),
-            "threads": threads,
-            "optimize": optimize,
-            "libraries": list(libraries),
-        }
-        self._process: subprocess.Popen[bytes] | None = None
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
-        try:
-            self._open()
-        except BaseException:
-            self.close()
-            raise
+        self._request = {"do": "open", "backend": backend, "options": dict(options)}
+        self._limit, self._memory = limit_s, memory
+        self._environment = dict(environment or {})
+        if threads is not None:
+            self._environment |= {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+        self._child: Child | None = None
+        self._faults = 0
+        self._last_fault = ""
+        self.notes: list[str] = []
+        self._open()
 
     def _open(self) -> None:
-        command = [sys.executable, "-I", "-c", _START.format(module=__name__), json.dumps(sys.path)]
-        self._log.seek(0)
-        self._log.truncate()
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
-        )
-        answer, _ = self._ask(self._request)
+        self._child = Child(_MODULE, "serve", memory=self._memory, environment=self._environment)
+        try:
+            answer, _ = self._ask(self._request)
+        except BaseException:
+            self._stop()
+            raise
         self.load_ms: float = answer["load_ms"]
         self.inputs: list[Slot] = [(n, t) for n, t in answer["inputs"]]
         self.outputs: list[Slot] = [(n, t) for n, t in answer["outputs"]]
+        self.versions: dict[str, str] = answer["versions"]
+        self.pools: dict[str, int] = answer["pools"]
+        self.notes = answer["notes"]
 
-    def run(self, arrays: Mapping[str, Array]) -> list[Array]:
-        """Run once. Raises EngineError if the runtime refuses, crashes or does not answer in time."""
-        if self._process is None:  # it crashed on an earlier sample
+    def run(self, arrays: Mapping[str, Array], call: Any = None) -> list[Array]:
+        """Run once. Raises EngineError where the runtime refuses, RunnerFault where its process ends, GaveUp."""
+        if self._child is None:  # it ended on an earlier sample
+            if self._faults >= _MOST_FAULTS:
+                raise GaveUp(
+                    f"not run: its process ended {self._faults} times in a row, last: {self._last_fault}"
+                )
             self._open()
-        _, results = self._ask({"do": "run"}, arrays)
+        answer, results = self._ask({"do": "run", "call": call}, arrays)
+        self.notes = answer["notes"]
+        self._faults = 0
         return list(results.values())
 
     def time(self) -> float:
@@ -85,106 +89,75 @@ class IsolatedEngine:
         answer, _ = self._ask({"do": "time"})
         return float(answer["ms"])
 
+    def profile(self, runs: int) -> str:
+        """A trace of more runs, as `serving.Opened` gives it."""
+        answer, _ = self._ask({"do": "profile", "runs": runs})
+        return str(answer["trace"])
+
     def close(self) -> None:
         """End the child."""
-        self._stop()
-        self._log.close()
+        self._stop(patience_s=1)
 
     def _ask(
         self, request: Mapping[str, Any], arrays: Mapping[str, Array] | None = None
     ) -> tuple[dict[str, Any], dict[str, Array]]:
-        process = self._process
-        if process is None or process.stdin is None or process.stdout is None:
-            raise EngineError("the runtime is not running")
+        child = self._child
+        if child is None:
+            raise EngineError("the runtime is not running: it ended on the last run")
         late = threading.Event()
 
         def stop() -> None:
             late.set()
-            process.kill()
+            child.kill()
 
         watch = threading.Timer(self._limit, stop)
+        watch.daemon = True
         watch.start()
         try:
-            frames.write(process.stdin, request, arrays)
-            answer, results = frames.read(process.stdout)
+            frames.write(child.requests, request, arrays)
+            answer, results = frames.read(child.answers)
         except (EOFError, OSError):
-            code = process.wait()
-            said = self._last_words()
+            raise self._ended(child, self._limit if late.is_set() else None) from None
+        except BaseException:  # an interrupt: the answer to this request would be taken for the next one's
             self._stop()
-            if late.is_set():
-                raise EngineError(
-                    f"the runtime did not answer within {self._limit:g} s and was stopped"
-                ) from None
-            raise EngineError(f"the runtime's process ended: {_ending(code)}{said}") from None
+            raise
         finally:
             watch.cancel()
         if "error" in answer:
-            raise _error(answer["error"], answer["message"])
+            raise self._error(child, answer["error"], answer["message"])
         return answer, results
 
-    def _last_words(self) -> str:
-        self._log.seek(0)
-        lines = self._log.read()[-4000:].decode(errors="replace").strip().splitlines()
-        return f". Its last words: {lines[-1][:300]}" if lines else ""
+    def _ended(self, child: Child, late_s: float | None) -> RunnerFault:
+        ending = child.ending(late_s)
+        self._stop()
+        said = f". Its last words: {ending.words}" if ending.words else ""
+        if ending.kind == "hang":
+            text = f"the runtime did not answer within {late_s:g} s and was stopped"
+        else:
+            text = f"the runtime's process ended: {ending.text}{said}"
+        return self._fault(RunnerFault(ending.kind, text, ending.log))
 
-    def _stop(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                with suppress(OSError):  # unsent bytes to a process that is gone
-                    stream.close()
-        try:
-            process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    def _error(self, child: Child, kind: str, message: str) -> Exception:
+        if kind == "MemoryError" or is_out_of_memory(f"{kind}: {message}"):
+            ending = child.ending() if child.wait(0) is not None else None
+            log = ending.log if ending else child.log()
+            self._stop()  # what is left of it is in no state to go on
+            words = " ".join(message.split())[:300]
+            return self._fault(RunnerFault("out of memory", f"out of memory: {words or kind}", steady(log)))
+        known = getattr(errors, kind, None)
+        if isinstance(known, type) and issubclass(known, errors.DeployOpsError):
+            return known(message)
+        for other in (UnfitTypeError, ReopenError):
+            if kind == other.__name__:
+                return other(message)
+        return EngineError(message if kind == EngineError.__name__ else f"{kind}: {message}")
 
+    def _fault(self, fault: RunnerFault) -> RunnerFault:
+        self._faults += 1
+        self._last_fault = str(fault)
+        return fault
 
-def serve() -> None:
-    """The child: answer requests until the input ends."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    requests = sys.stdin.buffer
-    engine: Engine | None = None
-    while True:
-        try:
-            request, arrays = frames.read(requests)
-        except EOFError:
-            return
-        do = request.pop("do")
-        try:
-            if do == "open":
-                engine = Engine(Path(request.pop("path")), **request)
-                answer: dict[str, Any] = {
-                    "load_ms": engine.load_ms,
-                    "inputs": engine.inputs,
-                    "outputs": engine.outputs,
-                }
-                frames.write(answers, answer)
-            elif engine is None:
-                raise EngineError("no session is open")
-            elif do == "run":
-                results = engine.run(arrays)
-                frames.write(answers, {}, {str(i): r for i, r in enumerate(results)})
-            else:
-                frames.write(answers, {"ms": engine.time()})
-        except Exception as error:
-            frames.write(answers, {"error": type(error).__name__, "message": str(error)})
-
-
-def _error(kind: str, message: str) -> Exception:
-    known = getattr(errors, kind, None)
-    if isinstance(known, type) and issubclass(known, errors.DeployOpsError):
-        return known(message)
-    return EngineError(message if kind == EngineError.__name__ else f"{kind}: {message}")
-
-
-def _ending(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"crash, {signal.Signals(-code).name}"
-    except ValueError:
-        return f"crash, signal {-code}"
+    def _stop(self, patience_s: float = 0) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.close(patience_s)

@@ -1,11 +1,13 @@
 """Look-alikes: where an output fails, does the file compute a known variant of the original?
 
-GELU with erf and with tanh differ by less than 5e-4: an attribute lost on the way swaps one for the other.
+Attributes get lost on the way, and another form, epsilon or rounding takes the place of the one that was meant. Each
+variant runs the original with one kind of operator replaced; where the file's outputs fit that, the reader is told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
@@ -15,9 +17,18 @@ from ..original import Expected, Original, is_float
 from ..parity.judge import judge
 from ..parity.metrics import measure
 
-__all__ = ["followed_variant"]
+__all__ = ["Variant", "followed_variant", "variants"]
 
 Array = npt.NDArray[Any]
+Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """`replace` gets an ATen operator, its arguments and keywords, and returns those to call instead; None leaves it."""
+
+    text: str
+    replace: Callable[[Any, tuple[Any, ...], dict[str, Any]], Call | None]
 
 
 def followed_variant(
@@ -26,16 +37,19 @@ def followed_variant(
     """What the file follows instead of the original, if one of the known variants fits its outputs."""
     if len(got) != len(expected):
         return None
-    for text, mode in (("GELU with the other `approximate` (erf for tanh, or tanh for erf)", _gelu_swapped),):
+    for variant in variants():
+        mode = _replacing(variant)
         try:
-            with mode():
+            with mode:
                 arrays = original.arrays(sample)
         except Exception:  # the variant does not run: then it is not the explanation
             continue
-        if len(arrays) == len(got) and all(
-            _fits(g, a, e) for g, a, e in zip(got, arrays, expected, strict=True)
-        ):
-            return f"the outputs are those of {text}: the file follows that form, the original the other"
+        if not mode.hits or len(arrays) != len(got):
+            continue
+        if all(_fits(g, a, e) for g, a, e in zip(got, arrays, expected, strict=True)):
+            return (
+                f"the outputs are those of {variant.text}: the file follows that form, the original the other"
+            )
     return None
 
 
@@ -45,21 +59,105 @@ def _fits(got: Array, variant: Array, expected: Expected) -> bool:
     if not is_float(got):
         return bool((got == variant).all())
     budget = expected.budget
-    metrics = measure(got, variant, None, rtol=budget.rtol, atol=budget.atol)
-    return judge(metrics, budget)[0] == "passed"
+    return judge(measure(got, variant, tolerance=budget.tolerance()), budget)[0] == "passed"
 
 
-def _gelu_swapped() -> Any:
-    import torch
+def _replacing(variant: Variant) -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Swap(TorchDispatchMode):
-        def __torch_dispatch__(
-            self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            kwargs = dict(kwargs or {})
-            if func is torch.ops.aten.gelu.default:
-                kwargs["approximate"] = "none" if kwargs.get("approximate", "none") == "tanh" else "tanh"
-            return func(*args, **kwargs)
+    class Replacing(TorchDispatchMode):
+        hits = 0
 
-    return Swap()  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = dict(kwargs or {})
+            call = variant.replace(func, tuple(args), kwargs)
+            if call is None:
+                return func(*args, **kwargs)
+            self.hits += 1
+            instead, new_args, new_kwargs = call
+            return instead(*new_args, **new_kwargs)
+
+    return Replacing()  # type: ignore[no-untyped-call]
+
+
+def variants() -> Iterator[Variant]:
+    """The known ones, the likeliest first."""
+    import torch
+
+    aten = torch.ops.aten
+
+    def keyword(op: Any, name: str, values: dict[Any, Any]) -> Any:
+        """Another value of a keyword of `op`; `values` maps what is given (None: nothing) to what takes its place."""
+
+        def replace(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+            given = kwargs.get(name)
+            return (func, args, {**kwargs, name: values[given]}) if func is op and given in values else None
+
+        return replace
+
+    def argument(ops: tuple[Any, ...], place: int, value: Callable[[Any], Any], missing: Any) -> Any:
+        """Another value of a positional argument; `missing` is its default, which may have been left out."""
+
+        def replace(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+            if func not in ops or (len(args) <= place and missing is None):
+                return None
+            full = list(args)
+            names = [a.name for a in func._schema.arguments]
+            defaults = [a.default_value for a in func._schema.arguments]
+            while len(full) <= place:
+                full.append(kwargs.get(names[len(full)], defaults[len(full)]))
+            new = value(full[place])
+            if new == full[place]:
+                return None
+            full[place] = new
+            return func, tuple(full), {k: v for k, v in kwargs.items() if k not in names[: len(full)]}
+
+        return replace
+
+    def other(op: Any, instead: Callable[..., Any]) -> Any:
+        def replace(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+            return (instead, args, {}) if func is op else None
+
+        return replace
+
+    def always(value: float) -> Callable[[Any], Any]:
+        return lambda _: value
+
+    def away(x: Any) -> Any:
+        return torch.sign(x) * torch.floor(x.abs() + 0.5)
+
+    swapped = {None: "tanh", "none": "tanh", "tanh": "none"}
+    yield Variant(
+        "GELU with the other `approximate` (erf for tanh, or tanh for erf)",
+        keyword(aten.gelu.default, "approximate", swapped),
+    )
+    yield Variant(
+        "GELU as x sigmoid(1.702 x)", other(aten.gelu.default, lambda x: x * torch.sigmoid(1.702 * x))
+    )
+    norms = (aten.native_layer_norm.default,)
+    batch = (aten.native_batch_norm.default, aten._native_batch_norm_legit_no_training.default)
+    for eps in (1e-5, 1e-6, 1e-12, 1e-3):
+        yield Variant(
+            f"layer normalisation with epsilon {eps:g}", argument(norms, 4, lambda _, e=eps: e, None)
+        )
+    for eps in (1e-5, 1e-3):
+        for i, op in enumerate(batch):
+            yield Variant(
+                f"batch normalisation with epsilon {eps:g}", argument((op,), 7 - i, always(eps), None)
+            )
+    yield Variant("rounding halves away from zero", other(aten.round.default, away))
+    for kind in ("Tensor", "Scalar"):
+        remainder, fmod = getattr(aten.remainder, kind), getattr(aten.fmod, kind)
+        yield Variant("a remainder with the sign of the dividend", other(remainder, fmod))
+        yield Variant("a remainder with the sign of the divisor", other(fmod, remainder))
+    yield Variant(
+        "average pooling that counts the padding differently",
+        argument((aten.avg_pool2d.default, aten.avg_pool3d.default), 5, lambda v: not v, True),
+    )
+    yield Variant(
+        "bilinear resizing with the other `align_corners`",
+        argument((aten.upsample_bilinear2d.default,), 2, lambda v: not v, None),
+    )
+    yield Variant("ELU with alpha 1", argument((aten.elu.default,), 1, lambda _: 1.0, 1.0))
+    yield Variant("leaky ReLU with slope 0.01", argument((aten.leaky_relu.default,), 1, lambda _: 0.01, 0.01))
+    yield Variant("softplus with beta 1", argument((aten.softplus.default,), 1, lambda _: 1.0, 1.0))

@@ -1,28 +1,28 @@
-"""The calls to compare on: from the user, from an input signature, or from one example at other sizes."""
+"""The calls to compare on: from the user, from an input signature, from one example, from a folder of real samples."""
 
 from __future__ import annotations
 
-import inspect
+import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import UsageError
-from ...export.inputs.forward_binding import script_arguments
 from ..backends import Sample
+from .call_names import leaf_names, named_inputs, parameters
+from .file_inputs import UNNAMED, file_inputs, file_outputs
+from .sample_files import FolderSample, read_folder
+from .sizes import OpenDim
+from .sweep import Bounds, other_values, signature_dims, swept_sizes
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["InputSignature", "from_example", "from_signature", "named_inputs", "resolve"]
+    from ...export.inputs.signature import Signature
 
+__all__ = ["Sweep", "from_example", "from_signature", "named_inputs", "resolve"]
 
-class InputSignature(Protocol):
-    """What `export.signature.Signature` offers, as far as samples need it."""
-
-    def example_sizes(self) -> Mapping[str, int]: ...
-    def other_sizes(self, count: int) -> Sequence[Mapping[str, int]]: ...
-    def make(self, sizes: Mapping[str, int], seed: int) -> Mapping[str, Any]: ...
-    def bind(self, values: Mapping[str, Any], forward: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]: ...
+Sweep = Literal["quick", "full"] | None
 
 
 def resolve(
@@ -33,61 +33,118 @@ def resolve(
     samples: Iterable[Any] | None,
     sizes: int,
     seed: int,
+    sweep: Sweep = None,
+    folder: str | os.PathLike[str] | None = None,
+    notes: dict[str, None] | None = None,
 ) -> list[Sample]:
-    """The samples of a `validate` call, from whichever of the three the caller gave."""
+    """The samples of a `validate` call, from whichever of the three the caller gave, and from a folder.
+
+    Args:
+        sizes: how many sizes to try, the example's included; a full sweep chooses them itself.
+        sweep: None: the example and other sizes. "quick": also large and tiny values at the example's size. "full":
+            sizes across the declared ranges, several seeds, every distribution, other layouts.
+        folder: real samples, which come first; `inputs` and `signature` may then be missing.
+        notes: what a sweep left out is added here.
+    """
+    notes = {} if notes is None else notes
     given = [
         name
         for name, v in (("inputs", inputs), ("signature", signature), ("samples", samples))
         if v is not None
     ]
-    if len(given) != 1:
+    if len(given) > 1 or (not given and folder is None):
         raise UsageError(f"give one of inputs, signature and samples; got {', '.join(given) or 'none'}")
     if sizes < 1:
         raise UsageError(f"sizes must be at least 1, got {sizes}")
+    if sweep not in (None, "quick", "full"):
+        raise UsageError(f"a sweep is quick or full, not {sweep!r}")
     if samples is not None:
         found = [s if isinstance(s, Sample) else Sample(str(s[0]), tuple(s[1]), *s[2:]) for s in samples]
+        if sweep is not None:
+            notes["the given samples are taken as they are: a sweep needs inputs or a signature"] = None
+        found = [*_from_folder(model, graph, folder, found[0] if found else None, None), *found]
     elif signature is not None or _texts(inputs):
         if signature is None:
             from ...export.inputs.signature import signature_from_specs
 
             signature = signature_from_specs(inputs)
-        found = from_signature(signature, model, sizes, seed)
+        found = from_signature(signature, model, sizes, seed, sweep, notes)
+        found = [*_from_folder(model, graph, folder, found[0], signature), *found]
     else:
-        args, kwargs = _call(inputs)
-        found = from_example(Sample("example", args, kwargs), model, graph, sizes, seed)
+        real: list[Sample] = []
+        if inputs is not None:
+            args, kwargs = _call(inputs)
+            example = Sample("example", args, kwargs)
+            real = _from_folder(model, graph, folder, example, None)
+        else:
+            real = _from_folder(model, graph, folder, None, None)
+            example = real.pop(0)
+        made = from_example(example, model, graph, sizes, seed, sweep, notes)
+        found = [*real, *made] if inputs is not None else [made[0], *real, *made[1:]]
     if not found:
         raise UsageError("no samples: there is nothing to compare on")
     return found
 
 
-def from_signature(signature: InputSignature, model: Any, sizes: int, seed: int) -> list[Sample]:
-    """The example sizes, then `sizes - 1` others."""
-    found = []
-    for index, size in enumerate([signature.example_sizes(), *signature.other_sizes(sizes - 1)]):
-        values = signature.make(size, seed + index)
-        args, kwargs = signature.bind(values, getattr(model, "forward", model))
+def from_signature(
+    signature: Signature,
+    model: Any,
+    sizes: int,
+    seed: int,
+    sweep: Sweep = None,
+    notes: dict[str, None] | None = None,
+) -> list[Sample]:
+    """The example sizes, then `sizes - 1` others, or those of the sweep; then other values."""
+    notes = {} if notes is None else notes
+    forward = getattr(model, "forward", model)
+
+    def at(size: Mapping[str, int], number: int) -> Sample:
+        values = signature.make(size, number)
+        args, kwargs = signature.bind(values, forward)
         label = ", ".join(f"{k}={v}" for k, v in size.items()) or "example"
         names = {id(v): k for k, v in values.items() if hasattr(v, "shape")}
-        found.append(Sample(label, tuple(args), dict(kwargs), _leaf_names(model, args, kwargs, names)))
+        return Sample(label, tuple(args), dict(kwargs), leaf_names(model, args, kwargs, names))
+
+    others: Sequence[Mapping[str, int]] = signature.other_sizes(sizes - 1)
+    if sweep == "full":
+        dims, bytes_at = signature_dims(signature)
+        others = swept_sizes(dims, bytes_at, notes)
+    found = [at(size, seed + i) for i, size in enumerate([signature.example_sizes(), *others])]
+    if sweep is not None:
+        bounds = {s.name: s.value_range for s in signature.specs if s.value_range is not None}
+        found += _values_of(found[0], model, bounds, seed, sweep, notes)
     return found
 
 
-def from_example(example: Sample, model: Any, graph: onnx.GraphProto, sizes: int, seed: int) -> list[Sample]:
-    """The example, and the example at other sizes of the dims that the ONNX model leaves open.
+def from_example(
+    example: Sample,
+    model: Any,
+    graph: onnx.GraphProto,
+    sizes: int,
+    seed: int,
+    sweep: Sweep = None,
+    notes: dict[str, None] | None = None,
+) -> list[Sample]:
+    """The example, and the example at other sizes of the dims that the ONNX model leaves open; then other values.
 
-    Values are drawn from the example along the axis, so that indices stay valid and images stay images.
+    Values at other sizes are drawn from the example along the axis, so that indices stay valid and images stay images.
     """
     import torch
     from torch.utils import _pytree
 
+    notes = {} if notes is None else notes
     leaves, spec = _pytree.tree_flatten((example.args, dict(example.kwargs)))
-    names = [n for n, _ in named_inputs(model, example)]
+    names = example.names or leaf_names(model, example.args, example.kwargs, {})
     axes = _open_axes(graph, [(n, v) for n, v in zip(names, leaves, strict=True)])
     symbols: dict[str, int] = {}
     for position, axis, symbol in axes:
         symbols.setdefault(symbol, leaves[position].shape[axis])
+    others = _other_sizes(symbols, sizes - 1)
+    if sweep == "full":
+        dims, bytes_at = _example_dims(leaves, axes, symbols)
+        others = [dict(s) for s in swept_sizes(dims, bytes_at, notes)]
     found = [example]
-    for index, size in enumerate(_other_sizes(symbols, sizes - 1)):
+    for index, size in enumerate(others):
         generator = torch.Generator().manual_seed(seed + index)
         values = list(leaves)
         for position, axis, symbol in axes:
@@ -98,45 +155,79 @@ def from_example(example: Sample, model: Any, graph: onnx.GraphProto, sizes: int
         args, kwargs = _pytree.tree_unflatten(values, spec)
         label = ", ".join(f"{k}={v}" for k, v in size.items())
         found.append(Sample(label, args, kwargs, example.names))
+    if sweep is not None:
+        found += _values_of(example, model, {}, seed, sweep, notes)
     return found
 
 
-def named_inputs(model: Any, sample: Sample) -> list[tuple[str, Any]]:
-    """Every leaf of the call with its name, in the order of the call."""
-    from torch.utils import _pytree
-
-    leaves = _pytree.tree_leaves((sample.args, dict(sample.kwargs)))
-    names = sample.names or _leaf_names(model, sample.args, sample.kwargs, {})
-    if len(names) != len(leaves):
-        raise UsageError(f"sample {sample.label!r}: {len(names)} names for {len(leaves)} inputs")
-    return [(n, v) for n, v in zip(names, leaves, strict=True) if v is not None]
+def _values_of(
+    base: Sample, model: Any, bounds: Bounds, seed: int, sweep: Sweep, notes: dict[str, None]
+) -> list[Sample]:
+    names = base.names or leaf_names(model, base.args, base.kwargs, {})
+    return other_values(base, names, bounds, seed, sweep == "full", notes)
 
 
-def _leaf_names(
-    model: Any, args: Sequence[Any], kwargs: Mapping[str, Any], known: Mapping[int, str]
-) -> tuple[str, ...]:
-    from torch.utils import _pytree
-
-    parameters = _parameters(model)
-    top = [*((parameters[i] if i < len(parameters) else f"arg{i}", v) for i, v in enumerate(args))]
-    names = []
-    for name, value in (*top, *kwargs.items()):
-        leaves = _pytree.tree_leaves(value)
-        alone = len(leaves) == 1 and leaves[0] is value
-        names += [known.get(id(leaf), name if alone else f"{name}_{i}") for i, leaf in enumerate(leaves)]
-    return tuple(names)
-
-
-def _parameters(model: Any) -> list[str]:
-    forward = getattr(model, "forward", model)
-    schema = getattr(forward, "schema", None)  # a ScriptModule's method
-    if schema is not None:
-        return [a.name for a in script_arguments(forward)]
-    try:
-        found = inspect.signature(forward).parameters.values()
-    except (TypeError, ValueError):
+def _from_folder(
+    model: Any,
+    graph: onnx.GraphProto,
+    folder: str | os.PathLike[str] | None,
+    base: Sample | None,
+    signature: Signature | None,
+) -> list[Sample]:
+    """The samples of a folder as calls: of the form of `base`, or by the names of the ONNX model's inputs."""
+    if folder is None:
         return []
-    return [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    outputs = file_outputs(graph)
+    specs = file_inputs(graph)
+    if base is None:
+        return [_by_name(model, s) for s in read_folder(folder, specs, outputs)]
+    leaves = [(n, v) for n, v in named_inputs(model, base) if hasattr(v, "dtype")]
+    wanted, also = _wanted(leaves, specs, signature)
+    return [_like(base, model, s) for s in read_folder(folder, wanted, outputs, also)]
+
+
+def _wanted(
+    leaves: Sequence[tuple[str, Any]], specs: Sequence[Any], signature: Signature | None
+) -> tuple[list[Any], dict[str, str]]:
+    """What a folder must hold, by the names of the call; and the ONNX model's own names for it."""
+    from ...export.result import TensorSpec
+
+    by_name = {s.name: s for s in specs}
+    names = [n for n, _ in leaves]
+    if not set(by_name) <= set(names):
+        matched = dict(zip(names, specs, strict=True)) if len(names) == len(specs) else {}
+    else:
+        matched = by_name
+    declared = {} if signature is None else {s.name: s for s in signature.specs}
+    wanted = []
+    for name, value in leaves:
+        dims: tuple[int | str, ...] = matched[name].dims if name in matched else ()
+        if name in declared and declared[name].shape is not None:
+            dims = tuple(d if isinstance(d, int) else d.name for d in declared[name].shape or ())
+        elif name not in matched:
+            dims = (UNNAMED,) * value.dim()
+        wanted.append(TensorSpec(name, str(value.dtype).removeprefix("torch."), dims))
+    return wanted, {s.name: n for n, s in matched.items() if s.name != n}
+
+
+def _like(base: Sample, model: Any, stored: FolderSample) -> Sample:
+    """The call of `base` with the stored tensors in the place of its own."""
+    from torch.utils import _pytree
+
+    leaves, spec = _pytree.tree_flatten((base.args, dict(base.kwargs)))
+    names = base.names or leaf_names(model, base.args, base.kwargs, {})
+    values = [stored.values.get(n, v) for n, v in zip(names, leaves, strict=True)]
+    args, kwargs = _pytree.tree_unflatten(values, spec)
+    return Sample(stored.label, args, kwargs, base.names, stored.golden)
+
+
+def _by_name(model: Any, stored: FolderSample) -> Sample:
+    """A call by the names of the forward where they are the stored ones, else in order."""
+    names = tuple(stored.values)
+    known = parameters(model)
+    if set(names) <= set(known) and names != tuple(known[: len(names)]):
+        return Sample(stored.label, (), dict(stored.values), names, stored.golden)
+    return Sample(stored.label, tuple(stored.values.values()), {}, names, stored.golden)
 
 
 def _texts(inputs: Any) -> bool:
@@ -157,8 +248,7 @@ def _call(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def _open_axes(graph: onnx.GraphProto, leaves: list[tuple[str, Any]]) -> list[tuple[int, int, str]]:
     """(leaf, axis, symbol) for every axis whose size the ONNX model leaves open."""
-    stored = {t.name for t in graph.initializer}
-    inputs = [i for i in graph.input if i.name not in stored]
+    inputs = file_inputs(graph)
     tensors = [k for k, (_, v) in enumerate(leaves) if hasattr(v, "index_select")]
     by_name = {leaves[k][0]: k for k in tensors}
     if not all(i.name in by_name for i in inputs):
@@ -166,11 +256,11 @@ def _open_axes(graph: onnx.GraphProto, leaves: list[tuple[str, Any]]) -> list[tu
             {i.name: k for i, k in zip(inputs, tensors, strict=True)} if len(inputs) == len(tensors) else {}
         )
     return [
-        (by_name[i.name], axis, dim.dim_param)
+        (by_name[i.name], axis, dim)
         for i in inputs
-        if i.name in by_name and len(i.type.tensor_type.shape.dim) == leaves[by_name[i.name]][1].dim()
-        for axis, dim in enumerate(i.type.tensor_type.shape.dim)
-        if dim.dim_param
+        if i.name in by_name and len(i.dims) == leaves[by_name[i.name]][1].dim()
+        for axis, dim in enumerate(i.dims)
+        if isinstance(dim, str) and dim != UNNAMED
     ]
 
 
@@ -186,3 +276,25 @@ def _other_sizes(symbols: Mapping[str, int], count: int) -> list[dict[str, int]]
         {s: v + 7 + 2 * i for i, (s, v) in enumerate(symbols.items())},
     ]
     return [c for c in choices if c != dict(symbols)][:count]
+
+
+def _example_dims(
+    leaves: Sequence[Any], axes: Sequence[tuple[int, int, str]], symbols: Mapping[str, int]
+) -> tuple[list[OpenDim], Any]:
+    """The open dims of an example: any size from 1 on; and what its tensors take at given sizes."""
+    spatial = {s for p, axis, s in axes if leaves[p].is_floating_point() and axis >= 2}
+    dims = [OpenDim(name, size, spatial=name in spatial) for name, size in symbols.items() if size]
+    of_leaf: dict[int, dict[int, str]] = {}
+    for position, axis, symbol in axes:
+        of_leaf.setdefault(position, {})[axis] = symbol
+
+    def bytes_at(sizes: Mapping[str, int]) -> int:
+        at = {**symbols, **sizes}
+        return sum(
+            v.element_size()
+            * math.prod(at[of_leaf[k][a]] if a in of_leaf.get(k, {}) else n for a, n in enumerate(v.shape))
+            for k, v in enumerate(leaves)
+            if hasattr(v, "element_size")
+        )
+
+    return dims, bytes_at

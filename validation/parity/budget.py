@@ -1,59 +1,56 @@
-"""How much difference is acceptable: the budget of an output.
+"""How much difference is acceptable: the budget of an output, derived. The formula, its sources and its margins stand
+in docs/budget.md.
 
-**The budget.** Write p for PyTorch's result in the deployed dtype, w for the same model in a wider dtype
-(float64), r for the runtime's result, eps for the spacing of the output's dtype at 1, S and S2 for the
-maximum and the root mean square of |w|, n for the number of elements from which PyTorch's own error is
-known. With
+In short, with p PyTorch's result in the deployed dtype, w the same model in float64, r the runtime's result, eps the
+spacing of the dtype at 1, S the largest |w|: the elements are put into groups of one sign and about one magnitude, and
+in each group PyTorch's own error p - w is known. Then
 
-    own    = max(|p - w| - R eps |w|), at least 0       what rounding relative to the element does not explain
-    own2   = rms(p - w)
-    luck   = 1 + 8 / n                                  a few elements may be accurate by chance
-
-an output passes when every element satisfies
-
-    |r - w|  <=  K luck own + F eps S + R eps |w|
-
-and, because a fault spread thinly over an output hides below the worst rounding, when the whole satisfies
-
-    rms(r - w)  <=  K2 (luck own2 + F2 eps S2)
-
-================  ====  ====  ====  ====  ==================================
-dtype             K     F     R     K2    F2
-================  ====  ====  ====  ====  ==================================
-float32, float64  8     4     4     4     1
-narrower          2     1     1     1.5   0.29 min(1, 16 / sqrt(n))
-================  ====  ====  ====  ====  ==================================
-
-**Where the constants come from.** Two correct programs differ in the order of summation, in fusing and in the
-polynomials behind exp, erf and tanh. Measured on 17 kinds of sound models (dense, convolutional, recurrent,
-attention, every activation; 94 runs on ONNX Runtime CPU 1.32, optimised and not), the runtime's error over
-PyTorch's own was, at worst, 5.2 (max) and 3.0 (rms) in float32, where PyTorch's tanh is correctly rounded
-and the runtime's is a rational approximation; and 1.44 and 1.27 in float16, where both compute in float32
-and round. F, R are ULPs for outputs that PyTorch happens to compute exactly; 0.29 = 1/sqrt(12) is the rms of
-one rounding in ULPs. Narrow types get the small factors: their own error is large, and a factor of 8 would
-let a dropped bias pass.
-
-**Margins.** 392 sound models used at most 67 % of it in float32 and 36 % in float16. GELU with tanh
-instead of erf: 270 times over in float32; in float16 72 %, so not found, because the two differ by less than the
-roundings of float16. LayerNorm with epsilon 1e-6 instead of 1e-5: 10 times over in float32 at unit variance. The
-dropped bias of case 24 in float16: 1.9 times over.
-
-The standard argument that rounding errors bound what may differ: N. Higham, Accuracy and Stability of
-Numerical Algorithms, 2nd ed., SIAM 2002, chapters 1 and 3.
+    each element     |r - w| <= K luck max(own) + F eps min(S, 1) + R eps |w|
+    each group       rms(r - w) <= K2 (luck rms(own) + F2 eps size) + floor
+    each group       |mean(r - w)| <= B |mean(own)| + C eps size + floor + Z sd(r - w) / sqrt(n)
+    the whole        rms as above, and the gain, by which r is w on average, as the mean
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
-from .metrics import FloatType, Metrics, float_type
+import numpy as np
 
-__all__ = ["Budget", "blind", "derived", "own_rtol", "pooled", "user"]
+from .difference import Metrics
+from .float_types import FloatType, float_type
+from .groups import ENOUGH, Group, groups_of, lean_of
+from .running import ROWS, Tolerance
+
+__all__ = ["EXACT", "Band", "Budget", "blind", "derived", "own_rtol", "user"]
 
 # An original whose own rounding error exceeds this part of its output says nothing about a runtime.
 HOPELESS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """What elements of one sign and magnitude may differ by.
+
+    Attributes:
+        sign: 1 or -1, of the reference.
+        exponent: from 2**exponent up to the next band; the lowest holds everything below it, the highest all above.
+        atol: of each element, besides rtol.
+        rms: of the elements together.
+        bias: |mean difference|, besides what chance explains.
+        lean: of the elements that are off by more than two ULPs, how many more may be off to one side than to the other,
+            as a part of them and besides what chance explains; infinity where it is not judged.
+    """
+
+    sign: int
+    exponent: int
+    atol: float
+    rms: float
+    bias: float
+    lean: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +58,17 @@ class Budget:
     """What an output may differ by from its reference.
 
     Attributes:
-        atol, rtol: per element, |got - want| <= atol + rtol * |want|.
+        atol, rtol: per element, |got - want| <= atol + rtol * |want|. Where there are bands, `atol` is the largest.
         rms: of the whole output; infinity where only the elements count.
         source: where the numbers come from, for the report.
         own_max, own_rms: PyTorch's own error, where it is known.
-        observations: the elements it is known from.
+        observations: the different elements it is known from.
         exact: integers and booleans.
         hopeless: PyTorch's own error is too large a part of the output for a pass to mean anything.
+        gain: |gain|, besides what chance explains; infinity where it is not judged.
+        lean: as in `Band`, over all positive and over all negative elements.
+        bands: by sign and magnitude, positive ones first, from the largest down; empty where one atol is for all.
+        largest: the dtype's largest number; where the reference is within the budget of it, Inf may be rounded.
     """
 
     atol: float
@@ -79,60 +80,115 @@ class Budget:
     observations: int = 0
     exact: bool = False
     hopeless: bool = False
+    gain: float = math.inf
+    lean: tuple[float, ...] = ()
+    bands: tuple[Band, ...] = ()
+    largest: float = 0.0
+
+    def tolerance(self) -> Tolerance:
+        """For `measure`."""
+        if not self.bands:
+            return Tolerance(self.rtol, self.atol)
+        rows = np.empty(ROWS)
+        half = ROWS // 2
+        for sign, part in ((1, slice(0, half)), (-1, slice(half, ROWS))):
+            bands = [b for b in self.bands if b.sign == sign] or list(self.bands)
+            table = rows[part]
+            table[:] = bands[0].atol
+            for above, band in pairwise(bands):
+                table[: max(above.exponent + 1023, 0)] = band.atol
+        return Tolerance(self.rtol, self.atol, rows)
 
 
 @dataclass(frozen=True, slots=True)
 class _Factors:
-    own: float
-    floor: float
-    relative: float
-    own_rms: float
-    floor_rms: float
+    """The letters of docs/budget.md."""
+
+    own: float  # K
+    floor: float  # F
+    relative: float  # R
+    own_rms: float  # K2
+    floor_rms: float  # F2
+    own_bias: float  # B
+    bias: float  # C
     unknown: float  # ULPs of the scale where PyTorch's own error is unknown
+    narrow: bool
+
+    def eps(self, kind: FloatType) -> float:
+        """Of the dtype that functions are computed in: float32 for narrower ones."""
+        return 2.0**-23 if self.narrow else kind.eps
 
 
-_FULL = _Factors(own=8, floor=4, relative=4, own_rms=4, floor_rms=1, unknown=64)
-_NARROW = _Factors(own=2, floor=1, relative=1, own_rms=1.5, floor_rms=1 / math.sqrt(12), unknown=8)
+_FULL = _Factors(8, 4, 4, 4, 1, 8, 2, 64, narrow=False)
+_NARROW = _Factors(2, 16, 2, 1.5, 1 / math.sqrt(12), 4, 0.6, 8, narrow=True)
+_NARROW_LONGER = replace(_NARROW, own_rms=2)
 
 EXACT = Budget(0.0, 0.0, math.inf, "exact: integers and booleans", exact=True)
 
 
 def own_rtol(dtype: Any) -> float:
-    """R eps: the rtol with which PyTorch's own error is to be measured for `derived`."""
+    """Half a unit in the last place: PyTorch's own error for `derived` is what goes beyond the final rounding."""
+    return float_type(dtype).eps / 2
+
+
+def derived(own: Metrics, dtype: Any, source: str, longer: bool = False) -> Budget:
+    """The budget from PyTorch's own error, measured with `rtol=own_rtol(dtype)` against the wider run.
+
+    `longer`: `own` is known from more runs and from the least accurate sound way of computing the same.
+    """
     kind = float_type(dtype)
-    return _factors(kind).relative * kind.eps
-
-
-def pooled(errors: list[Metrics], factor: float = 1.0) -> Metrics:
-    """PyTorch's own error from several measurements of one output; `factor` scales it to its dtype."""
-    count = sum(m.compared for m in errors)
-    square = sum(m.rms**2 * m.compared for m in errors) / max(count, 1)
-    return replace(
-        errors[0],
-        compared=count,
-        max_abs=factor * max(m.max_abs for m in errors),
-        rms=factor * math.sqrt(square),
-        excess=factor * max(m.excess for m in errors),
-    )
-
-
-def derived(own: Metrics, dtype: Any, source: str) -> Budget:
-    """The budget from PyTorch's own error, measured with `rtol=own_rtol(dtype)` against the wider run."""
-    kind = float_type(dtype)
-    f = _factors(kind)
-    n = max(own.compared, 1)
+    f = _factors(kind, longer)
+    groups = groups_of(own.binades)
+    n = max(sum(g.distinct for g in groups) or own.compared, 1)
     luck = 1 + 8 / n
-    floor_rms = f.floor_rms * (min(1.0, 16 / math.sqrt(n)) if f is _NARROW else 1.0)
+    floor_rms = f.floor_rms * (min(1.0, 16 / math.sqrt(n)) if f.narrow else 1.0)
+    # functions inside are inexact against values of order one; at most, against the output's largest
+    floor = f.floor * f.eps(kind) * (own.scale if longer else min(own.scale, 1.0)) + _subnormal(kind)
+    bands = tuple(_band(g, groups, kind, f, floor) for g in groups)
     return Budget(
-        atol=f.own * luck * own.excess + f.floor * _ulp(kind, own.scale),
+        atol=max((b.atol for b in bands), default=floor),
         rtol=f.relative * kind.eps,
-        rms=f.own_rms * (luck * own.rms + floor_rms * _ulp(kind, own.scale_rms)),
+        rms=f.own_rms * (luck * own.rms + floor_rms * _ulp(kind, own.scale_rms)) + _subnormal(kind),
         source=source,
         own_max=own.max_abs,
         own_rms=own.rms,
-        observations=own.compared,
+        observations=n,
         hopeless=own.rms > HOPELESS * own.scale_rms + _ulp(kind, own.scale_rms),
+        gain=f.own_bias * abs(own.gain) + f.bias * kind.eps,
+        lean=tuple(lean_of(Group(s, 0, tuple(r for r in own.binades if r.sign == s))) for s in (1, -1))
+        if f.narrow
+        else (),
+        bands=bands,
+        largest=kind.largest,
     )
+
+
+def _band(group: Group, groups: list[Group], kind: FloatType, f: _Factors, floor: float) -> Band:
+    near = _neighbours(group, groups)
+    pool = Group(group.sign, group.exponent, tuple(r for g in near for r in g.rows))
+    luck = 1 + 8 / max(pool.distinct, 1)
+    small = floor if f.narrow else floor / 4
+    bias = max(abs(g.bias) for g in near)
+    ulp = max(kind.eps * group.size, kind.smallest)
+    return Band(
+        sign=group.sign,
+        exponent=group.exponent,
+        atol=f.own * luck * pool.excess + floor,
+        rms=f.own_rms * (luck * max(g.rms for g in near) + f.floor_rms * ulp) + small,
+        bias=f.own_bias * bias + f.bias * ulp + small,
+        lean=max(lean_of(g) for g in near) if f.narrow else math.inf,
+    )
+
+
+def _neighbours(group: Group, groups: list[Group]) -> list[Group]:
+    """The group, the ones beside it, and more where those have too few elements to know an error from."""
+    same = [g for g in groups if g.sign == group.sign]
+    at = same.index(group)
+    near = same[max(at - 1, 0) : at + 2]
+    if sum(g.distinct for g in near) < 2 * ENOUGH:
+        low, high = min(g.exponent for g in near), max(g.exponent for g in near)
+        near += [g for g in groups if g.sign != group.sign and low <= g.exponent <= high]
+    return near if sum(g.distinct for g in near) >= 2 * ENOUGH else groups
 
 
 def blind(scale: float, dtype: Any, why: str) -> Budget:
@@ -144,6 +200,7 @@ def blind(scale: float, dtype: Any, why: str) -> Budget:
         rtol=f.relative * kind.eps,
         rms=math.inf,
         source=f"{f.unknown:g} ULPs of the output's scale ({why})",
+        largest=kind.largest,
     )
 
 
@@ -153,8 +210,15 @@ def user(atol: float | None, rtol: float | None) -> Budget:
     return Budget(atol or 0.0, rtol or 0.0, math.inf, source)
 
 
-def _factors(kind: FloatType) -> _Factors:
-    return _FULL if kind.eps <= 2.0**-23 else _NARROW
+def _factors(kind: FloatType, longer: bool = False) -> _Factors:
+    if kind.eps <= 2.0**-23:
+        return _FULL
+    return _NARROW_LONGER if longer else _NARROW
+
+
+def _subnormal(kind: FloatType) -> float:
+    """Runtimes may flush subnormal numbers to zero, where that is as good as nothing (not in float16)."""
+    return max(kind.tiny if kind.tiny < 1e-30 else 0.0, 2 * kind.smallest)
 
 
 def _ulp(kind: FloatType, scale: float) -> float:

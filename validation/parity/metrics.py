@@ -1,102 +1,58 @@
-"""What two arrays differ by, as data. No judgement here: `parity.py` has the budget.
+"""Measure what two arrays differ by. No judgement here: `budget.py` says what may be, `judge.py` whether it is.
 
-`measure` reads its arrays once, in chunks, in float64, so that memory stays bounded whatever the output's
-size.
+Each array is read once, in chunks, in float64, so that memory stays bounded whatever the output's size. Parts of a fixed
+size are spread over two threads (numpy releases the lock in its loops) and joined in their order, so the numbers are
+the same whatever the number of threads.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FloatType", "Metrics", "Worst", "float_type", "measure", "measure_exact"]
+from .difference import LADDER, QUANTILES, Binade, Metrics, Worst, required_atol
+from .float_types import FloatType, float_type
+from .running import CHUNK, ROWS, STEPS, WORST, Tolerance, Totals
+
+__all__ = [
+    "CHUNK",
+    "Binade",
+    "FloatType",
+    "Metrics",
+    "Tolerance",
+    "Worst",
+    "float_type",
+    "measure",
+    "measure_exact",
+    "required_atol",
+]
 
 Array = npt.NDArray[Any]
 
-CHUNK = 1 << 15  # elements; a float64 temporary of 256 kB stays in the L2 cache
-EXPONENT = np.int64(0x7FF0000000000000)
-
-
-@dataclass(frozen=True, slots=True)
-class FloatType:
-    """The constants of a binary floating-point type.
-
-    Attributes:
-        eps: distance from 1 to the next number, 2**-(p-1) for a significand of p bits.
-        smallest: the smallest positive subnormal; the spacing of numbers near zero.
-    """
-
-    name: str
-    eps: float
-    smallest: float
-
-
-@dataclass(frozen=True, slots=True)
-class Worst:
-    """One element, where the two sides differ most (or the first one whose NaN or Inf is lost)."""
-
-    index: tuple[int, ...]
-    got: float
-    want: float
-
-
-@dataclass(frozen=True, slots=True)
-class Metrics:
-    """Differences of an output from its reference. Numbers cover the elements where both sides are finite.
-
-    Attributes:
-        count: elements of the output.
-        compared: elements where both sides and the reference are finite.
-        max_abs, mean_abs, rms: of |got - want|.
-        max_rel: max of |got - want| / |want| over want != 0.
-        max_ulp: max of |got - want| / ulp(want), in units of the output's dtype.
-        cosine: of the angle between the two; 1.0 where both are zero, 0.0 where one is.
-        scale, scale_rms: max and root mean square of |want|.
-        eps: spacing of the output's dtype at 1; 0 for integers.
-        excess: max of |got - want| - rtol * |want|, at least 0: the absolute tolerance that would pass.
-        mismatches: elements out of tolerance, those with a wrong NaN or Inf included.
-        nan, inf: elements where exactly one side is NaN; is Inf, or Inf of the other sign.
-        identical: every element has the same value (-0 equals 0, NaN equals NaN).
-        worst: None for an empty or identical output.
-    """
-
-    count: int
-    compared: int = 0
-    max_abs: float = 0.0
-    mean_abs: float = 0.0
-    rms: float = 0.0
-    max_rel: float = 0.0
-    max_ulp: float = 0.0
-    cosine: float = 1.0
-    scale: float = 0.0
-    scale_rms: float = 0.0
-    eps: float = 0.0
-    excess: float = 0.0
-    mismatches: int = 0
-    nan: int = 0
-    inf: int = 0
-    identical: bool = True
-    worst: Worst | None = None
-
-
-def float_type(dtype: Any) -> FloatType:
-    """The constants of a floating dtype, of numpy or of ml_dtypes (bfloat16, float8)."""
-    dtype = np.dtype(dtype)
-    if dtype.kind == "f":
-        info = np.finfo(dtype)
-        return FloatType(dtype.name, float(info.eps), float(info.smallest_subnormal))
-    import ml_dtypes
-
-    wide: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-    return FloatType(dtype.name, float(wide.eps), float(wide.smallest_subnormal))
+PART = 64 * CHUNK  # elements that one thread adds up before the results are joined
+THREADS = 2
+SAMPLED = 1 << 13  # elements in which equal values are looked for
+BINADES = 24  # powers of two below the largest that keep a row of their own
+FEWEST = 8  # elements of a row; fewer join the row below
+BUCKETS = 24  # of the report's histogram
+LOWEST = {True: -1074, False: -200}  # the histogram's lowest power of two: of float64, of narrower types
 
 
 def measure(
-    got: Array, original: Array, reference: Array | None = None, *, rtol: float = 0.0, atol: float = math.inf
+    got: Array,
+    original: Array,
+    reference: Array | None = None,
+    *,
+    rtol: float = 0.0,
+    atol: float = math.inf,
+    tolerance: Tolerance | None = None,
+    threads: int = THREADS,
 ) -> Metrics:
     """Measure `got` against `reference`; NaN and Inf positions against `original`.
 
@@ -107,23 +63,45 @@ def measure(
         reference: the same output from the wider run; `original` where there is none, and element by element
             where it is not finite.
         rtol, atol: an element mismatches when |got - want| > atol + rtol * |want|.
+        tolerance: instead of them, from `Budget.tolerance`.
+        threads: for outputs of more than 2 million elements. 1 while anything is being timed.
     """
     if got.shape != original.shape or (reference is not None and reference.shape != original.shape):
         raise ValueError(f"measure needs equal shapes, got {got.shape} and {original.shape}")
     kind = float_type(original.dtype)
-    flat_got, flat_original = got.reshape(-1), original.reshape(-1)
-    flat_reference = None if reference is None else reference.reshape(-1)
-    sums = _Sums(kind, rtol, atol)
-    with np.errstate(all="ignore"):
-        for start in range(0, flat_got.size, CHUNK):
-            part = slice(start, start + CHUNK)
-            sums.add(
-                start,
-                flat_got[part],
-                flat_original[part],
-                None if flat_reference is None else flat_reference[part],
-            )
-    return sums.result(original.shape, flat_got.size)
+    allowed = tolerance or Tolerance(rtol, atol)
+    flat = [None if a is None else a.reshape(-1) for a in (got, original, reference)]
+    base = 1023 + LOWEST[kind.eps < 1e-10 or got.dtype.itemsize > 4]
+
+    def part(start: int) -> Totals:
+        found = Totals(base)
+        stop = min(start + PART, got.size)
+        with np.errstate(all="ignore"):
+            for at in range(start, stop, CHUNK):
+                g, o, r = (None if a is None else a[at : min(at + CHUNK, stop)] for a in flat)
+                assert g is not None
+                assert o is not None
+                found.add(at, g, o, r, kind, allowed)
+        return found
+
+    sums = Totals(base)
+    for found in _in_order(part, range(0, got.size, PART), threads):
+        sums.join(found)
+    return _metrics(sums, kind, original.shape, got.size, _sample(flat[1] if reference is None else flat[2]))
+
+
+def _in_order(part: Callable[[int], Totals], starts: range, threads: int) -> Iterator[Totals]:
+    if len(starts) < 2 or threads < 2:
+        yield from map(part, starts)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[Totals]] = deque()
+        for start in starts:
+            waiting.append(pool.submit(part, start))
+            if len(waiting) > 2 * threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def measure_exact(got: Array, want: Array) -> Metrics:
@@ -131,129 +109,167 @@ def measure_exact(got: Array, want: Array) -> Metrics:
     if got.shape != want.shape:
         raise ValueError(f"measure_exact needs equal shapes, got {got.shape} and {want.shape}")
     flat_got, flat_want = got.reshape(-1), want.reshape(-1)
-    mismatches, max_abs, at = 0, -1, -1
+    mismatches, worst = 0, list[tuple[int, int]]()
     for start in range(0, flat_got.size, CHUNK):
         a, b = flat_got[start : start + CHUNK], flat_want[start : start + CHUNK]
         (where,) = np.nonzero(a != b)
         mismatches += where.size
         if where.size:
             # |a - b| wraps in int64 and does not exist for uint64 - int64: max - min in Python integers
-            gaps = [abs(int(x) - int(y)) for x, y in zip(a[where].tolist(), b[where].tolist(), strict=True)]
-            largest = max(range(len(gaps)), key=gaps.__getitem__)
-            if gaps[largest] > max_abs:
-                max_abs, at = gaps[largest], start + int(where[largest])
-    if at < 0:
-        return Metrics(count=flat_got.size, compared=flat_got.size)
-    worst = Worst(_unravel(at, want.shape), float(flat_got[at]), float(flat_want[at]))
+            pairs = zip(a[where].tolist(), b[where].tolist(), (where + start).tolist(), strict=True)
+            worst += [(-abs(int(x) - int(y)), i) for x, y, i in pairs]
+            worst = sorted(worst)[:WORST]
+    if not worst:
+        return Metrics(count=flat_got.size, compared=flat_got.size, equal=flat_got.size)
     return Metrics(
         count=flat_got.size,
         compared=flat_got.size,
-        max_abs=float(max_abs),
+        max_abs=float(-worst[0][0]),
         mismatches=mismatches,
         identical=False,
-        worst=worst,
+        equal=flat_got.size - mismatches,
+        worst=tuple(
+            Worst(_unravel(i, want.shape), float(flat_got[i]), float(flat_want[i])) for _, i in worst
+        ),
     )
 
 
-class _Sums:
-    """Running sums and maxima over the chunks of one comparison."""
+def _metrics(
+    sums: Totals, kind: FloatType, shape: tuple[int, ...], count: int, distinct: dict[int, tuple[int, int]]
+) -> Metrics:
+    n = max(sums.compared, 1)
+    norms = math.sqrt(sums.got2) * math.sqrt(sums.want2)
+    both_zero = sums.got2 == 0 and sums.want2 == 0
+    noisy = sums.sum_err2 > 0 and sums.want2 > 0
+    gain = sums.err_want / sums.want2 if sums.want2 else 0.0
+    spread = max(sums.err_want2 - sums.err_want**2 / n, 0.0)
+    return Metrics(
+        count=count,
+        compared=sums.compared,
+        max_abs=sums.max_abs,
+        mean_abs=sums.sum_abs / n,
+        rms=math.sqrt(sums.sum_err2 / n),
+        max_rel=sums.max_rel,
+        max_ulp=sums.max_ulp,
+        cosine=1.0 if both_zero else (sums.dot / norms if norms else 0.0),
+        snr=10 * (math.log10(sums.want2) - math.log10(sums.sum_err2)) if noisy else None,
+        scale=sums.scale,
+        scale_rms=math.sqrt(sums.want2 / n),
+        eps=kind.eps,
+        gain=gain if math.isfinite(gain) else 0.0,
+        gain_error=math.sqrt(spread) / sums.want2 if sums.want2 and math.isfinite(spread) else 0.0,
+        excess=sums.excess,
+        over=sums.over,
+        mismatches=sums.mismatches,
+        nan=sums.nan,
+        inf=sums.inf,
+        overflow=sums.overflow,
+        overflow_gap=sums.overflow_gap,
+        overflowed=sums.overflowed,
+        identical=sums.identical,
+        equal=sums.equal,
+        quantiles=_quantiles(sums) if sums.compared else (),
+        histogram=_histogram(sums),
+        required=tuple(zip(LADDER, sums.required.tolist(), strict=True)) if sums.compared else (),
+        binades=_binades(sums, distinct),
+        worst=tuple(Worst(_unravel(i, shape), g, w) for _, i, g, w in sums.worst),
+    )
 
-    def __init__(self, kind: FloatType, rtol: float, atol: float) -> None:
-        self.kind, self.rtol, self.atol = kind, rtol, atol
-        self.compared = self.mismatches = self.nan = self.inf = 0
-        self.sum_abs = self.sum_err2 = self.dot = self.got2 = self.want2 = 0.0
-        self.max_abs = self.max_rel = self.max_ulp = self.scale = self.excess = 0.0
-        self.identical = True
-        self.worst: tuple[float, int, float, float] | None = None
 
-    def add(self, start: int, got_: Array, original_: Array, reference_: Array | None) -> None:
-        got, original = got_.astype(np.float64), original_.astype(np.float64)
-        want = original
-        if reference_ is not None:
-            reference = reference_.astype(np.float64)
-            want = reference
-            if not np.isfinite(reference.sum()):
-                want = np.where(np.isfinite(reference), reference, original)
-        if self.identical:
-            same = (got == original) | (np.isnan(got) & np.isnan(original))
-            self.identical = bool(same.all())
+def _quantiles(sums: Totals) -> tuple[float, ...]:
+    """The middle of the histogram's bin in which the quantile lies; 0 among the elements without error."""
+    below = np.cumsum(sums.histogram)
+    zeros = sums.equal
+    found = []
+    for q in QUANTILES:
+        rank = min(max(math.ceil(q * sums.compared), 1), sums.compared)
+        if rank <= zeros:
+            found.append(0.0)
+            continue
+        at = int(np.searchsorted(below, rank))
+        power, step = divmod(at, 1 << STEPS)
+        middle = (1 + (step + 0.5) / (1 << STEPS)) * 2.0 ** (power + sums.base - 1023)
+        found.append(min(middle, sums.max_abs))
+    return tuple(found)
 
-        finite = None
-        # a sum is finite only if every term is (and a huge sum only costs the careful way)
-        if not np.isfinite(got.sum() + original.sum()):
-            finite = np.isfinite(got) & np.isfinite(original)
-            self._specials(start, got, original)
-            got, want = got[finite], want[finite]
-        if not got.size:
-            return
-        error, size = np.abs(got - want), np.abs(want)
-        over = error - self.rtol * size
-        self.mismatches += int((over > self.atol).sum())
-        self.compared += got.size
-        self.sum_abs += float(error.sum())
-        self.sum_err2 += _dot(error, error)
-        self.dot += _dot(got, want)
-        self.got2 += _dot(got, got)
-        self.want2 += _dot(want, want)
-        self.max_abs = max(self.max_abs, float(error.max()))
-        self.scale = max(self.scale, float(size.max()))
-        self.excess = max(self.excess, float(over.max()))
-        relative = error / size
-        # 0/0 and x/0: no relative error to speak of; fmax over the rest
-        relative[size == 0] = 0.0
-        self.max_rel = max(self.max_rel, float(relative.max()))
-        # the exponent bits of a float64 alone are the power of two below it, and so the ULP over eps
-        power = (size.view(np.int64) & EXPONENT).view(np.float64)
-        spacing = np.maximum(power * self.kind.eps, self.kind.smallest)
-        self.max_ulp = max(self.max_ulp, float((error / spacing).max()))
-        at = int(over.argmax())
-        if error[at] > 0 and (self.worst is None or over[at] > self.worst[0]):
-            place = at if finite is None else int(np.flatnonzero(finite)[at])
-            self.worst = (float(over[at]), start + place, float(got[at]), float(want[at]))
 
-    def _specials(self, start: int, got: Array, original: Array) -> None:
-        nan = np.isnan(got) != np.isnan(original)
-        inf = ~nan & (np.isinf(got) | np.isinf(original)) & (got != original)
-        inf &= ~np.isnan(got)
-        wrong = nan | inf
-        self.nan += int(nan.sum())
-        self.inf += int(inf.sum())
-        self.mismatches += int(wrong.sum())
-        if wrong.any() and (self.worst is None or self.worst[0] < math.inf):
-            at = int(wrong.argmax())
-            self.worst = (math.inf, start + at, float(got[at]), float(original[at]))
+def _histogram(sums: Totals) -> tuple[tuple[int, int], ...]:
+    """By powers of two, the elements without error left out."""
+    fine = sums.histogram.copy()
+    fine[0] -= sums.equal
+    fine = np.concatenate([fine, np.zeros(-fine.size % (1 << STEPS), np.int64)])
+    counts = fine.reshape(-1, 1 << STEPS).sum(1)
+    (used,) = np.nonzero(counts)
+    if not used.size:
+        return ()
+    top = int(used[-1])
+    low = max(int(used[0]), top - BUCKETS + 1)
+    pairs = [(k + sums.base - 1023, int(counts[k])) for k in range(low, top + 1)]
+    pairs[0] = (pairs[0][0], int(counts[: low + 1].sum()))
+    return tuple(pairs)
 
-    def result(self, shape: tuple[int, ...], count: int) -> Metrics:
-        n = max(self.compared, 1)
-        norms = math.sqrt(self.got2) * math.sqrt(self.want2)
-        both_zero = self.got2 == 0 and self.want2 == 0
-        return Metrics(
-            count=count,
-            compared=self.compared,
-            max_abs=self.max_abs,
-            mean_abs=self.sum_abs / n,
-            rms=math.sqrt(self.sum_err2 / n),
-            max_rel=self.max_rel,
-            max_ulp=self.max_ulp,
-            cosine=1.0 if both_zero else (self.dot / norms if norms else 0.0),
-            scale=self.scale,
-            scale_rms=math.sqrt(self.want2 / n),
-            eps=self.kind.eps,
-            excess=self.excess,
-            mismatches=self.mismatches,
-            nan=self.nan,
-            inf=self.inf,
-            identical=self.identical,
-            worst=None
-            if self.worst is None
-            else Worst(_unravel(self.worst[1], shape), self.worst[2], self.worst[3]),
-        )
+
+def _binades(sums: Totals, distinct: dict[int, tuple[int, int]]) -> tuple[Binade, ...]:
+    half = ROWS // 2
+    (used,) = np.nonzero(sums.counts)
+    if not used.size:
+        return ()
+    low = int(max(used % half)) - BINADES + 1
+    found: list[Binade] = []
+    for sign, rows in ((1, used[used < half]), (-1, used[used >= half])):
+        members: list[int] = []
+        groups: list[list[int]] = []
+        for row in rows[::-1].tolist():
+            members.append(row)
+            if row % half > low and int(sums.counts[members].sum()) >= FEWEST:
+                groups.append(members)
+                members = []
+        if members and groups and int(sums.counts[members].sum()) < FEWEST:
+            groups[-1] += members
+        elif members:
+            groups.append(members)
+        found += [_binade(sign, g, max(g[-1] % half, low), sums, distinct) for g in groups]
+    return tuple(found)
+
+
+def _binade(
+    sign: int, members: list[int], power: int, sums: Totals, distinct: dict[int, tuple[int, int]]
+) -> Binade:
+    counts = sums.counts[members]
+    count = int(counts.sum())
+    seen = sum(distinct.get(m, (0, 0))[0] for m in members)
+    different = sum(distinct.get(m, (0, 0))[1] for m in members)
+    powers = np.array([m % (ROWS // 2) for m in members])
+    sizes = np.where(powers > 0, np.ldexp(1.5, np.clip(powers, 500, 1500) - 1023), 0.0)
+    return Binade(
+        sign=sign,
+        exponent=power - 1023,
+        size=math.sqrt(float((counts * sizes**2).sum()) / count),
+        count=count,
+        # repeated values in the sample: their number is all that is known to differ
+        distinct=count if different >= 0.9 * seen else different,
+        excess=max(float(sums.excesses[members].max()), 0.0),
+        rms=math.sqrt(float(sums.squares[members].sum()) / count),
+        bias=sign * float(sums.errors[members].sum()) / count,
+        more=int(sums.more[members].sum()),
+        less=int(sums.less[members].sum()),
+    )
+
+
+def _sample(flat: Array | None) -> dict[int, tuple[int, int]]:
+    """For each row, of a sample of elements: how many there are, and how many differ."""
+    assert flat is not None
+    if not flat.size:
+        return {}
+    step = max(flat.size // SAMPLED, 1)
+    step += 1 - step % 2  # odd, so that it does not follow one column of a usual width
+    values, counts = np.unique(flat[::step].astype(np.float64), return_counts=True)
+    values, counts = values[np.isfinite(values)], counts[np.isfinite(values)]
+    rows = (values.view(np.int64) >> 52) & (ROWS - 1)
+    seen = np.bincount(rows, weights=counts, minlength=1)
+    different = np.bincount(rows, minlength=1)
+    return {int(r): (int(seen[r]), int(different[r])) for r in np.unique(rows)}
 
 
 def _unravel(at: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(at, shape)) if shape else ()
-
-
-def _dot(a: Array, b: Array) -> float:
-    # not `a @ b`: the threads of BLAS cost more than they save on a chunk, and fight with the measured sides
-    return float(np.einsum("i,i->", a, b))

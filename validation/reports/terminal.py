@@ -1,46 +1,61 @@
-"""The report as a table for a terminal: worst first, what to do under each failure."""
+"""The report for a terminal: the verdict, the backends, the worst cells, what to do, where the time goes."""
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
+import shutil
+import sys
 
-from ..latency.record import LatencyRecord
-from ..record import Cell
-
-if TYPE_CHECKING:
-    from ..record import Report
+from ..record import FAILED, NOT_CHECKED, PASSED, Bisection, Cell, Finding, Report, Verdict
+from ..verdict import coverage
+from .advice import Advisor
+from .lines import MOST_LINES, Lines, named, worded
+from .plain_text import cut, lines_of
+from .quantities import element, number, shape, used
+from .summary import BackendSummary, headline, not_asked_for, summaries, worst_first
+from .tables import table
+from .terminal_times import say_latency
 
 __all__ = ["text"]
 
-MOST_ROWS = 12
+MOST_ROWS = 12  # cells of the table, and distinct reasons below it
+MOST_BISECTIONS = 4
+FEW_PASSED = 3  # beside cells that did not
+LOG_LINES = 6
 
 
-def text(report: Report) -> str:
-    """A table, worst first, that fits a terminal."""
-    counts = {v: sum(c.verdict == v for c in report.cells) for v in ("failed", "not checked", "passed")}
-    summary = ", ".join(f"{n} {v}" for v, n in counts.items() if n) or "nothing was compared"
-    lines = [f"{report.verdict.upper()}: {report.model} against {report.onnx} ({summary})", ""]
-    lines += _table(_rows(report.cells))
-    lines += _reasons(report.cells)
-    sources = dict.fromkeys(c.budget.source for c in report.cells if c.budget and not c.budget.exact)
-    if sources:
-        lines += ["", *(f"budget: {s}" for s in list(sources)[:3])]
-    lines += [f"note: {n}" for n in report.notes]
+def text(report: Report, colour: bool = False, width: int | None = None) -> str:
+    """The report as lines.
+
+    Args:
+        colour: paint the verdicts with ANSI escape sequences.
+        width: columns to fit into; 0 for no limit. None: those of the terminal, no limit where the output is none.
+    """
+    if width is None:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    page = Lines(colour, width)
+    verdict = report.verdict
+    title = f"{named(report.model)} against {named(report.onnx)}" if report.onnx else named(report.model)
+    page.say(f"{page.paint(verdict.upper(), verdict)}: {title} ({headline(report)})")
+    _backends(page, report)
+    _cells(page, report)
+    _reasons(page, report)
+    _findings(page, report.findings)
+    for bisection in report.bisections[:MOST_BISECTIONS]:
+        _bisection(page, bisection)
     if report.latency is not None:
-        lines += ["", *_latency(report.latency)]
-    return "\n".join(lines)
+        say_latency(page, report.latency)
+    _remarks(page, report)
+    if len(page.lines) > 24:  # the first line has left the screen
+        page.gap()
+        page.say(f"{page.paint(verdict.upper(), verdict)} ({headline(report)}), exit code {report.exit_code}")
+    return "\n".join(page.lines)
 
 
-_ORDER = {"failed": 0, "not checked": 1, "passed": 2}
+# --- the matrix ---------------------------------------------------------------------------------------------------
 
 
-def _sorted(cells: tuple[Cell, ...]) -> list[Cell]:
-    return sorted(cells, key=lambda c: (_ORDER[c.verdict], -c.used))
-
-
-def _rows(cells: tuple[Cell, ...]) -> list[list[str]]:
-    head = [
+def _cells(page: Lines, report: Report) -> None:
+    head = (
         "verdict",
         "output",
         "sample",
@@ -51,60 +66,154 @@ def _rows(cells: tuple[Cell, ...]) -> list[list[str]]:
         "scale ULPs",
         "budget used",
         "worst at",
-    ]
-    ordered = _sorted(cells)
-    rows = [_row(c) for c in ordered[:MOST_ROWS]]
-    if len(ordered) > MOST_ROWS:
-        rest = ordered[MOST_ROWS:]
-        kinds = ", ".join(f"{sum(c.verdict == v for c in rest)} {v}" for v in _ORDER)
-        rows.append([f"… and {len(rest)} more ({kinds})"])
-    return [head, *rows]
+    )
+    ordered = worst_first(report.cells)
+    if not ordered:
+        return
+    bad = sum(c.verdict != PASSED for c in ordered)
+    shown = min(MOST_ROWS, bad + FEW_PASSED) if bad else MOST_ROWS
+    page.gap()
+    page.lines += table(
+        head,
+        [_row(c) for c in ordered[:shown]],
+        width=page.width,
+        right=("max abs", "max rel", "scale ULPs", "budget used"),
+        flexible=("output", "sample", "backend", "worst at"),
+        optional=("max rel", "scale ULPs", "worst at", "dtype", "max abs"),
+        paint=page.paint,
+    )
+    rest = ordered[shown:]
+    if rest:
+        kinds = ", ".join(f"{sum(c.verdict == v for c in rest)} {v}" for v in (FAILED, NOT_CHECKED, PASSED))
+        page.say(f"… and {len(rest)} more ({kinds})")
 
 
-def _row(c: Cell) -> list[str]:
+def _row(c: Cell) -> tuple[str, ...]:
     m = c.metrics
-    row = [c.verdict, c.output, c.sample, c.backend, c.dtype]
+    output = f"{c.subject} {c.output}" if c.subject else c.output
+    row = (c.verdict, named(output), named(c.sample), named(c.backend), named(c.dtype))
     if m is None:
-        return [*row, "", "", "", "", ""]
+        return (*row, "", "", "", "", "")
     if m.identical:
-        return [*row, "0", "0", "0", "0 %", "empty" if not m.count else "identical"]
-    used = "over" if math.isinf(c.used) else f"{c.used:.0%}" if c.used < 100 else f"{c.used:.1g}×"
+        return (*row, "0", "0", "0", used(c), "empty" if not m.count else "identical")
     worst = ""
-    if m.worst is not None:
-        worst = f"{list(m.worst.index)}: {m.worst.got:.6g}, not {m.worst.want:.6g}"
-    return [*row, f"{m.max_abs:.1e}", f"{m.max_rel:.1e}", f"{c.scale_ulps:.3g}", used, worst]
+    if m.worst:
+        at = m.worst[0]
+        worst = f"{shape(at.index)}: {element(at.got)}, not {element(at.want)}"
+    return (*row, f"{m.max_abs:.1e}", f"{m.max_rel:.1e}", number(c.scale_ulps), used(c), named(worst))
 
 
-def _table(rows: list[list[str]]) -> list[str]:
-    full = [r for r in rows if len(r) > 1]
-    widths = [max(len(r[i]) for r in full) for i in range(len(full[0]))]
-    return [
-        "  ".join(cell.ljust(w) for cell, w in zip(r, widths, strict=False)).rstrip() if len(r) > 1 else r[0]
-        for r in rows
-    ]
-
-
-def _reasons(cells: tuple[Cell, ...]) -> list[str]:
-    """One line per distinct reason, with the cells it holds for counted."""
-    found: dict[tuple[str, str], list[Cell]] = {}
-    for c in _sorted(cells):
-        if c.verdict != "passed":
-            found.setdefault((c.verdict, c.reason), []).append(c)
-    lines = []
-    for (verdict, reason), of in list(found.items())[:MOST_ROWS]:
-        where = f"{of[0].output} at {of[0].sample}" + (f" and {len(of) - 1} more" if len(of) > 1 else "")
-        lines.append(f"{verdict}, {where}: {reason}")
-    return ["", *lines] if lines else []
-
-
-def _latency(latency: LatencyRecord) -> list[str]:
-    lines = [f"latency, {latency.threads} thread{'s' if latency.threads > 1 else ''} each:"]
-    for t in latency.timings:
-        flag = f"  unstable: {t.unstable}" if t.unstable else ""
-        lines.append(
-            f"  {t.candidate:13} at {t.sample}: median {t.median:.3g} ms, p90 {t.p90:.3g} ms, {len(t.times)} runs{flag}"
+def _backends(page: Lines, report: Report) -> None:
+    """One line per backend, where there is more than one or some could not be used."""
+    found = summaries(report)[:MOST_LINES]
+    if len(found) < 2 and not any(s.missing for s in found):
+        return
+    page.gap()
+    ran = [s for s in found if not s.missing or s.worst is not None]
+    if ran:
+        page.lines += table(
+            ("backend", "required", "failed", "not checked", "passed", "worst"),
+            [_backend(s) for s in ran],
+            width=page.width,
+            right=("failed", "not checked", "passed"),
+            flexible=("backend", "worst"),
+            optional=("required", "worst"),
         )
-    return lines + [
-        f"  {r.candidate} takes {r.ratio:.2f} × the time of {r.against} ({r.low:.2f} to {r.high:.2f})"
-        for r in latency.ratios
-    ]
+    idle = [s for s in found if not_asked_for(s)]
+    for s in found:
+        if s.missing and s not in idle:
+            need = " (required)" if s.required else ""
+            page.say(f"not checked, {named(s.name)}{need}: {worded(s.missing)}")
+    if idle:
+        page.say(f"not asked for: {', '.join(named(s.name) for s in idle)}; --backend NAME runs one")
+
+
+def _backend(s: BackendSummary) -> tuple[str, ...]:
+    worst = ""
+    if s.worst is not None and (s.worst.verdict != PASSED or s.worst.used > 0):
+        part = f": {used(s.worst)} of its budget" if s.worst.metrics else ""
+        worst = f"{named(s.worst.output)} at {named(s.worst.sample)}{part}"
+    counts = [str(s.counts[v]) for v in (FAILED, NOT_CHECKED, PASSED)]
+    return (named(s.name), "required" if s.required else "", *counts, worst)
+
+
+# --- what is wrong ------------------------------------------------------------------------------------------------
+
+
+def _reasons(page: Lines, report: Report) -> None:
+    """One entry per distinct reason, with the cells it holds for counted, and what to do."""
+    advisor = Advisor(report)
+    found: dict[tuple[Verdict, str, str], list[Cell]] = {}
+    for c in worst_first(report.cells):
+        if c.verdict != PASSED:
+            found.setdefault((c.verdict, c.reason, advisor.of(c)), []).append(c)
+    if not found:
+        return
+    page.gap()
+    entries = list(found.items())[:MOST_ROWS]
+    for k, ((verdict, reason, advice), of) in enumerate(entries):
+        where = f"{named(of[0].output)} at {named(of[0].sample)}" + (
+            f" and {len(of) - 1} more" if len(of) > 1 else ""
+        )
+        page.say(f"{page.paint(verdict, verdict)}, {where}: {worded(reason)}", "    ")
+        if advice and (k + 1 == len(entries) or entries[k + 1][0][2] != advice):
+            page.say(f"    → {worded(advice)}", "      ")
+    if len(found) > MOST_ROWS:
+        page.say(f"… and {len(found) - MOST_ROWS} more reasons: they are in the JSON and HTML reports")
+
+
+def _findings(page: Lines, findings: tuple[Finding, ...]) -> None:
+    if not findings:
+        return
+    page.gap()
+    rank: dict[str, int] = {FAILED: 0, NOT_CHECKED: 1}
+    ordered = sorted(findings, key=lambda f: rank.get(f.severity, 2))
+    for f in ordered[:MOST_ROWS]:
+        where = f", {named(f.where)}" if f.where else ""
+        page.say(f"{page.paint(f.severity, f.severity)}, {named(f.kind)}{where}: {worded(f.text)}", "    ")
+        if f.advice:
+            page.say(f"    → {worded(f.advice)}", "      ")
+        for line in lines_of(f.log)[-LOG_LINES:]:
+            page.lines.append(f"    | {cut(line, (page.width or 132) - 6)}")
+    if len(ordered) > MOST_ROWS:
+        page.say(f"… and {len(ordered) - MOST_ROWS} more findings: they are in the JSON and HTML reports")
+
+
+def _bisection(page: Lines, b: Bisection) -> None:
+    page.gap()
+    page.say(f"where {named(b.output)} at {named(b.sample)} begins to diverge on {named(b.backend)}:")
+    c = b.culprit
+    if c is not None:
+        kind = f"{named(c.domain)}::{named(c.op_type)}" if c.domain else named(c.op_type)
+        page.say(f"  node {named(c.node)} ({kind}), its output {named(c.output)}", "    ")
+        if c.module or c.line:
+            page.say(f"  from {', '.join(named(p) for p in (c.module, c.line) if p)}", "    ")
+        if c.reason:
+            page.say(f"  {worded(c.reason)}", "    ")
+        for v in c.inputs[:MOST_ROWS]:
+            special = "".join(f", {n} {what}" for n, what in ((v.nan, "NaN"), (v.inf, "Inf")) if n)
+            page.say(
+                f"  input {named(v.name)}: {named(v.dtype)}{shape(v.shape)}, "
+                f"{element(v.low)} to {element(v.high)}{special}",
+                "    ",
+            )
+    if b.text:
+        page.say(f"  {worded(b.text)}", "    ")
+    page.say(f"  {b.runs} runs, {b.nodes} nodes, held against {worded(b.reference)}", "    ")
+
+
+# --- what to know besides -----------------------------------------------------------------------------------------
+
+
+def _remarks(page: Lines, report: Report) -> None:
+    page.gap()
+    checked, every = coverage(report)
+    if every and checked < every:
+        page.say(f"coverage: {checked} of {every} cells of the matrix were checked")
+    sources = dict.fromkeys(c.budget.source for c in report.cells if c.budget and not c.budget.exact)
+    for source in list(sources)[:3]:
+        page.say(f"budget: {worded(source)}")
+    for note in report.notes[:MOST_LINES]:
+        page.say(f"note: {worded(note)}")
+    if len(report.notes) > MOST_LINES:
+        page.say(f"… and {len(report.notes) - MOST_LINES} more notes: they are in the JSON and HTML reports")

@@ -1,0 +1,56 @@
+// x + residual, rounded, and its rms_norm. Both inputs are read from memory once and both outputs written once.
+#pragma once
+
+#include "rms_norm.cuh"
+
+namespace deployops {
+
+constexpr int add_rms_norm_tactics = row_tactics;
+
+namespace detail {
+
+template <class T, int N>
+__global__ void __launch_bounds__(most_row_threads<T>, 1)
+    add_rms_norm_kernel(const T* x, const T* residual, const T* weight, int64_t rows, int64_t n, wide_t<T> eps, T* y,
+                        T* residual_out) {
+  using W = wide_t<T>;
+  RowPart<T, N> part;
+  for (int64_t row = first_row(); row < rows; row += row_step()) {
+    const T *a = x + row * n, *b = residual + row * n;
+    T* sum = residual_out + row * n;
+    const auto add = [=](RowPart<T, N>& p, int64_t begin) {
+      p.read(a, begin, n);
+      p.each(begin, n, [=](int64_t i, W(&v)[N]) {
+        W other[N];
+        read_pack<N>(b + i, other);
+#pragma unroll
+        for (int k = 0; k < N; ++k) v[k] = widen(narrow<T>(v[k] + other[k]));  // what is normalised is the rounded sum
+        write_pack<N>(sum + i, v);
+      });
+    };
+    // A long row is read again as the sum; a thread reads what it wrote itself.
+    const W r = inverse_rms(part, n, eps, add);
+    scale_row(part, static_cast<const T*>(sum), n, r, weight, y + row * n);
+  }
+}
+
+}  // namespace detail
+
+template <class T>
+cudaError_t add_rms_norm(Stream stream, In<T> x, In<T> residual, In<T> weight, double eps, Out<T> y,
+                         Out<T> residual_out) {
+  check_row_vector("weight", untyped(weight), untyped(x));
+  bool same = x.rank == residual.rank;
+  for (int d = 0; same && d < x.rank; ++d) same = x.size(d) == residual.size(d);
+  require(same, "x is ", x, ", residual ", residual, "; expected one shape");
+  const int64_t n = x.size(-1), rows = x.numel(0, x.rank - 1);
+  if (n == 0 || rows == 0) return cudaSuccess;
+  const bool packs = n % full_pack<T> == 0 &&
+                     aligned_for_packs(x.data, residual.data, weight.data, y.data, residual_out.data);
+  const RowLaunch how = row_launch<T>(rows, n, packs, stream.tactic);
+  return launch(packs ? detail::add_rms_norm_kernel<T, full_pack<T>> : detail::add_rms_norm_kernel<T, 1>, how.grid,
+                how.block, 0, stream, x.data, residual.data, weight.data, rows, n, wide_t<T>(eps), y.data,
+                residual_out.data);
+}
+
+}  // namespace deployops

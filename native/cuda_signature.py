@@ -1,0 +1,123 @@
+"""What a CUDA kernel's launcher looks like, and the entries that adapters call: the same for every device runtime.
+
+::
+
+    template <class T>
+    cudaError_t swish(Stream stream, In<T> x, In<T> beta, int64_t axis, Out<T> y);
+
+As on the CPU (`signature`), with `Stream` in the place of `Parallel`, __half for float16 and __nv_bfloat16 for
+bfloat16. `Stream` converts to `cudaStream_t`, which a launcher may take instead; it also holds the number of a tactic,
+for a kernel that says `constexpr int swish_tactics = 3;`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import DeclarationError
+from .cpp_types import attribute_type, element_type, identifier
+from .generated import template
+from .signature import KernelRow, function_name, kernel_rows, signature
+
+if TYPE_CHECKING:
+    from ..symbolic.interface import Input
+    from ..symbolic.operator import Operator
+
+__all__ = ["cuda_element_type", "cuda_entries", "cuda_entries_symbol", "cuda_signature"]
+
+_HALVES = {"float16": "__half", "bfloat16": "__nv_bfloat16"}
+
+
+def cuda_element_type(dtype: str) -> str | None:
+    """The type of a dtype's elements on the device; None where there is none."""
+    return _HALVES.get(dtype) or element_type(dtype)
+
+
+def cuda_signature(op: Operator) -> str:
+    """The declaration of the launcher, as it is to be written."""
+    text = signature(op).replace("const Parallel& par", "Stream stream", 1)
+    text = text.replace(f"void {function_name(op)}(", f"cudaError_t {function_name(op)}(", 1)
+    for plain, device in _HALVES.items():
+        text = text.replace(f"<{plain}>", f"<{device}>")
+    return text
+
+
+def cuda_entries_symbol(op: Operator) -> str:
+    """The C function that gives an operator's `CudaKernels`, a name of its own in a library."""
+    distinct = hashlib.sha256(op.name.encode()).hexdigest()[:8]
+    readable = identifier(op.name.replace("::", "__").replace(".", "__"))
+    return f"deployops_cuda_{readable[:60]}_{distinct}_v{op.version}"
+
+
+def cuda_entries(op: Operator, kernel_file: str, by_kernel: Sequence[str] = ()) -> str:
+    """The source of an operator's entries, for nvcc and for the emulation alike.
+
+    Args:
+        kernel_file: the name of the `.cuh`, as it is to be included.
+        by_kernel: outputs that the kernel would allocate.
+
+    Raises DeclarationError where a launcher cannot do what the declaration asks for.
+    """
+    if by_kernel:
+        raise DeclarationError(
+            f"{op.name}: the size of `{by_kernel[0]}` is known only after the kernel ran, and a launcher does not "
+            "wait for it: declare an upper bound as a size"
+        )
+    variadics = op.interface.variadics
+    singles = len(op.interface.inputs) - len(variadics)
+    counts = op.interface.count_attributes
+    lists = [
+        {
+            "name": i.name,
+            "variable": f"deployops_list_{n}",
+            "count": f"detail::list_length(deployops_call, {len(op.interface.attributes) + n}, deployops_next)"
+            if counts
+            else f"detail::list_size(deployops_call, {singles})",
+        }
+        for n, i in enumerate(variadics)
+    ]
+    return template("cuda_entries.cpp.j2").render(
+        op=op,
+        kernel_file=kernel_file,
+        function=function_name(op),
+        symbol=cuda_entries_symbol(op),
+        lists=lists,
+        singles=singles,
+        rows=[
+            {
+                "label": row.label,
+                "inputs": {n: cuda_element_type(d) for n, d in row.inputs.items()},
+                "arguments": _arguments(op, row),
+            }
+            for row in kernel_rows(op)
+        ],
+    )
+
+
+def _arguments(op: Operator, row: KernelRow) -> list[str]:
+    inputs = {i.name: (n, i) for n, i in enumerate(op.interface.inputs)}
+    attributes = {a.name: (n, a) for n, a in enumerate(op.interface.attributes)}
+    overwritten = {o.mutates: n for n, o in enumerate(op.interface.outputs) if o.mutates is not None}
+    variadics = [i.name for i in op.interface.variadics]
+
+    def of_input(n: int, i: Input) -> str:
+        element = cuda_element_type(row.inputs[i.name])
+        if i.form == "variadic":
+            return f"deployops_list_{variadics.index(i.name)}.view()"
+        if i.mutated:
+            return f"detail::output<{element}>(deployops_call, {overwritten[i.name]})"
+        return f"detail::input<{element}>(deployops_call, {n})"
+
+    arguments = ["deployops_stream"]
+    for name in op.interface.arguments:
+        if name in attributes:
+            n, a = attributes[name]
+            arguments.append(f"detail::attribute<{attribute_type(a)}>(deployops_call, {n})")
+        else:
+            arguments.append(of_input(*inputs[name]))
+    for n, o in enumerate(op.interface.outputs):
+        if o.mutates is None:
+            arguments.append(f"detail::output<{cuda_element_type(row.outputs[o.name])}>(deployops_call, {n})")
+    return arguments

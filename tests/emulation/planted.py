@@ -1,0 +1,296 @@
+"""Kernels with one fault each, made from a sound one by a small change.
+
+The sound one computes `flip(x) + Σx` for each row of x, with everything that can go wrong: a row in dynamic shared memory,
+a tree of sums in static shared memory, barriers between.
+"""
+
+# ruff: noqa: E501 (lines of kernels are not broken)
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+SOUND = """\
+#pragma once
+#include "deployops/cuda/launch.h"
+namespace deployops {
+
+__global__ void @_kernel(const float* x, int64_t n, float* y) {
+  __shared__ float part[64];
+  float* row = dynamic_shared<float>();
+  const float* from = x + blockIdx.x * n;
+  const int t = int(threadIdx.x);
+  float sum = 0;
+  for (int64_t i = t; i < n; i += 64) {
+    row[i] = from[i];
+    sum += from[i];
+  }
+  part[t] = sum;
+  __syncthreads();
+  for (int step = 32; step > 0; step /= 2) {
+    if (t < step) part[t] += part[t + step];
+    __syncthreads();
+  }
+  for (int64_t i = t; i < n; i += 64) y[blockIdx.x * n + i] = row[n - 1 - i] + part[0];
+}
+
+inline cudaError_t @(Stream stream, In<float> x, Out<float> y) {
+  const int64_t rows = x.size(0), n = x.size(1);
+  return launch(@_kernel, dim3(unsigned(rows)), dim3(64), size_t(n) * sizeof(float), stream, x.data, n, y.data);
+}
+
+}  // namespace deployops
+"""
+
+# A warp for each row, lanes exchanging their sums through shared memory and shuffles.
+WARP = """\
+#pragma once
+#include "deployops/cuda/launch.h"
+namespace deployops {
+
+__global__ void @_kernel(const float* x, int64_t n, float* y) {
+  __shared__ float of_lane[32];
+  const float* from = x + blockIdx.x * n;
+  const int lane = int(threadIdx.x);
+  float sum = 0;
+  for (int64_t i = lane; i < n; i += 32) sum += from[i];
+  of_lane[lane] = sum;
+  __syncwarp();
+  float total = of_lane[lane ^ 1] + sum;
+  for (int step = 16; step > 1; step /= 2) total += __shfl_xor_sync(0xffffffffu, total, step);
+  for (int64_t i = lane; i < n; i += 32) y[blockIdx.x * n + i] = from[n - 1 - i] + total;
+}
+
+inline cudaError_t @(Stream stream, In<float> x, Out<float> y) {
+  return launch(@_kernel, dim3(unsigned(x.size(0))), dim3(32), 0, stream, x.data, x.size(1), y.data);
+}
+
+}  // namespace deployops
+"""
+
+# Blocks that add to one sum in global memory, and the last of them to come writes (a threadfence reduction).
+GRID = """\
+#pragma once
+#include "deployops/cuda/launch.h"
+namespace deployops {
+
+__global__ void @_kernel(const float* x, int64_t rows, int64_t n, float* y, float* sums, unsigned* count) {
+  __shared__ bool last;
+  const int t = int(threadIdx.x);
+  float sum = 0;
+  if (t == 0) {
+    for (int64_t i = 0; i < n; ++i) sum += x[blockIdx.x * n + i];
+    sums[blockIdx.x] = sum;
+    __threadfence();
+    last = atomicAdd(count, 1u) == gridDim.x - 1;
+  }
+  __syncthreads();
+  if (!last) return;
+  for (int64_t i = t; i < rows * n; i += 32) y[i] = x[i / n * n + n - 1 - i % n] + sums[i / n];
+}
+
+inline cudaError_t @(Stream stream, In<float> x, Out<float> y) {
+  const int64_t rows = x.size(0);
+  float* sums = nullptr;
+  unsigned* count = nullptr;
+  cudaError_t error = cudaMallocAsync(&sums, size_t(rows) * sizeof(float), stream);
+  if (error == cudaSuccess) error = cudaMallocAsync(&count, sizeof(unsigned), stream);
+  if (error == cudaSuccess) error = cudaMemsetAsync(count, 0, sizeof(unsigned), stream);
+  if (error == cudaSuccess) {
+    error = launch(@_kernel, dim3(unsigned(rows)), dim3(32), 0, stream, x.data, rows, x.size(1), y.data, sums, count);
+  }
+  if (sums != nullptr) cudaFreeAsync(sums, stream);
+  if (count != nullptr) cudaFreeAsync(count, stream);
+  return error;
+}
+
+}  // namespace deployops
+"""
+
+OPERATOR = """
+@operator("planted::{name}", dtypes=("float32",))
+def {name}(x: Tensor) -> Tensor:
+    return x.flip(-1) + x.sum(-1, keepdim=True)
+
+@{name}.fake
+def _(x):
+    return torch.empty_like(x)
+
+@{name}.samples
+def _(draw):
+    yield (draw(3, 64),)
+    yield (draw(2, 100),)
+"""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`source` with `before` replaced by `after`, and what the check says of it."""
+
+    said: str  # a regular expression
+    before: str = ""
+    after: str = ""
+    source: str = SOUND
+
+    @property
+    def code(self) -> str:
+        assert self.before in self.source
+        return self.source.replace(self.before, self.after, 1) if self.before else self.source
+
+
+# What every run finds.
+ALWAYS = {
+    "global_read_beyond": Fault(
+        r"reads \d+ bytes beyond the end of `x`.* at \S*global_read_beyond\.cuh:1\d", "i < n; i += 64", "i <= n; i += 64"
+    ),
+    "global_write_beyond": Fault(
+        r"writes \d+ bytes beyond the end of `y`.* at \S*global_write_beyond\.cuh:2\d",
+        "y[blockIdx.x * n + i]",
+        "y[blockIdx.x * n + i + 64]",
+    ),
+    "global_read_before": Fault(
+        r"reads \d+ bytes before the beginning of `x`", "sum += from[i];", "sum += from[i] + 0 * from[i - 1];"
+    ),
+    "dynamic_shared_beyond": Fault(
+        r"beyond the end of the dynamic shared memory, which has 256.* at \S*\.cuh:2\d", "row[n - 1 - i]", "row[n - i]"
+    ),
+    "writes_an_input": Fault(r"writes byte \d+ of `x` at", "row[i] = from[i];", "row[i] = from[i]; const_cast<float*>(from)[i] = 0;"),
+    "divergent_barrier": Fault(
+        r"2 barriers|two barriers|deadlock|ends while", "  part[t] = sum;\n", "  part[t] = sum;\n  if (t < 32) __syncthreads();\n"
+    ),
+    "thread_leaves_early": Fault(
+        r"thread \d+ of the block ends while \d+ others wait for it at __syncthreads, \S*thread_leaves_early\.cuh:\d+"
+        r"|have ended and never come to __syncthreads at \S*thread_leaves_early\.cuh:\d+",
+        "  part[t] = sum;\n",
+        "  part[t] = sum;\n  if (t == 63) return;\n",
+    ),
+    "mask_without_caller": Fault(
+        r"calls with the mask 0x0000ffff, which leaves it out, at \S*mask_without_caller\.cuh:1\d",
+        "0xffffffffu, total, step",
+        "0x0000ffffu, total, step",
+        WARP,
+    ),
+    "mask_of_absent_lanes": Fault(
+        r"names lane 16 of warp 0, which does not exist: the block has too few threads", "dim3(32)", "dim3(16)", WARP
+    ),
+    "mask_of_lanes_that_left": Fault(
+        r"names lane 31 of warp 0, which has ended|lane 31 of warp 0 ends while others, whose mask 0xffffffff",
+        "  float total =",
+        "  if (lane == 31) return;\n  float total =",
+        WARP,
+    ),
+    "lanes_elsewhere": Fault(
+        r"deadlock: each of the \d+ threads left waits|lanes of warp 0 meet at two places|where others wait for it",
+        "  float total = of_lane[lane ^ 1] + sum;",
+        "  float total = of_lane[lane ^ 1] + sum;\n  if (lane < 16) total += 0 * __shfl_xor_sync(0xffffffffu, total, 16);",
+        WARP,
+    ),
+    "shuffle_from_outside": Fault(
+        r"takes from lane 16, which the mask 0x0000ffff leaves out|takes from lane \d+, which the mask",
+        "  float total = of_lane[lane ^ 1] + sum;",
+        "  float total = of_lane[lane ^ 1] + sum;\n  if (lane < 16) total += 0 * __shfl_sync(0x0000ffffu, total, lane + 16);",
+        WARP,
+    ),
+    "unwritten_shared": Fault(r"nan at", "  part[t] = sum;\n", "  if (t != 5) part[t] = sum;\n"),
+    "unwritten_dynamic_shared": Fault(r"nan at", "row[i] = from[i];", "if (i != 3) row[i] = from[i];"),
+    "unwritten_output": Fault(r"nan at", "dim3(unsigned(rows))", "dim3(unsigned(rows - 1))"),
+    "block_too_large": Fault(
+        r"blocks of \(2048, 1, 1\) threads; expected 1 … 1024 in all", "dim3(64)", "dim3(2048)"
+    ),
+    "grid_too_large": Fault(
+        r"grid of \(1, 100000, 1\) blocks", "dim3(unsigned(rows))", "dim3(1, 100000)"
+    ),
+    "empty_grid": Fault(r"grid of \(0, 1, 1\) blocks", "dim3(unsigned(rows))", "dim3(unsigned(rows - rows))"),
+    "too_much_shared": Fault(
+        r"65536 bytes of dynamic shared memory; 49152 are allowed", "size_t(n) * sizeof(float)", "size_t(65536)"
+    ),
+    "swallowed_error": Fault(
+        r"and the launcher reports success",
+        "  return launch(@_kernel, dim3(unsigned(rows)), dim3(64)",
+        "  if (rows < 0) return cudaErrorUnknown;\n  (void)launch(@_kernel, dim3(unsigned(rows)), dim3(0), 0, stream, x.data, n, y.data);\n"
+        "  return cudaSuccess;\n  (void)launch(@_kernel, dim3(unsigned(rows)), dim3(64)",
+    ),
+    "launcher_reads_device_memory": Fault(
+        r"the launcher, which runs on the processor, reads byte 0 of `x` at \S*\.cuh:\d+",
+        "const int64_t rows = x.size(0)",
+        "if (x.data[0] > 1e9f) return cudaErrorUnknown;\n  const int64_t rows = x.size(0)",
+    ),
+    "static_shared_index": Fault(
+        r"takes index \d+ of an array of type 'float ?\[64\]', at \S*static_shared_index\.cuh:1\d",
+        "for (int step = 32;",
+        "for (int step = 64;",
+    ),
+    "misaligned_pack": Fault(
+        r"accesses .*float4.* 4 bytes past a multiple of 16, its alignment, at \S*misaligned_pack\.cuh:1\d", "    sum += from[i];", "    sum += from[i] + 0 * reinterpret_cast<const float4*>(from + 1)->x;"
+    ),
+    "divides_by_zero": Fault(
+        r"divides an integer by 0, or beyond its range, at \S*divides_by_zero\.cuh:1\d", "  part[t] = sum;", "  part[t] = sum + float(64 / (t / 64));"
+    ),
+}  # fmt: skip
+
+# What the detector of races finds.
+RACES = {
+    "missing_barrier": Fault(
+        r"race: thread \d+ (reads|writes) shared memory at \S*missing_barrier\.cuh:1\d, and thread \d+ (writes|reads) it "
+        r"at \S*missing_barrier\.cuh:1\d",
+        "  part[t] = sum;\n  __syncthreads();\n",
+        "  part[t] = sum;\n",
+    ),
+    "missing_barrier_in_loop": Fault(
+        r"race: .* shared memory", "    if (t < step) part[t] += part[t + step];\n    __syncthreads();", "    if (t < step) part[t] += part[t + step];"
+    ),
+    "missing_barrier_before_row": Fault(
+        # The row lies in dynamic shared memory.
+        r"race: thread \d+ reads shared memory at \S*\.cuh:1[67], and thread \d+ writes it at \S*\.cuh:1\d",
+        "  __syncthreads();\n  for (int step = 32; step > 0; step /= 2) {\n    if (t < step) part[t] += part[t + step];\n    __syncthreads();\n  }",
+        "  for (int step = 32; step > 0; step /= 2) part[t] += 0;",
+    ),
+    "racing_write": Fault(
+        r"race: thread \d+ .* shared memory", "  part[t] = sum;\n", "  part[t] = sum;\n  part[63] += 0;\n"
+    ),
+    "racing_blocks": Fault(
+        r"race: thread \d+ writes byte \d+ of `y` .* of another block writes it",
+        "y[blockIdx.x * n + i]",
+        "y[i]",
+    ),
+    "missing_syncwarp": Fault(r"race: .* shared memory", "  __syncwarp();\n", "", WARP),
+    "plain_counter": Fault(
+        r"race: .*memory from cudaMallocAsync", "atomicAdd(count, 1u)", "(*count)++", GRID
+    ),
+}  # fmt: skip
+
+# What AddressSanitizer and UndefinedBehaviorSanitizer find.
+ADDRESS = {
+    "static_shared_beyond": Fault(
+        r"global-buffer-overflow: reads 4 bytes at \S*static_shared_beyond\.cuh:1\d.* the shared memory `part`",
+        "part[t] += part[t + step];",
+        "part[t] += *(&part[0] + t + 2 * step);",
+    ),
+    "heap_beyond": Fault(
+        r"heap-buffer-overflow: reads 4 bytes at \S*heap_beyond\.cuh:1\d", "i < n; i += 64", "i <= n; i += 64"
+    ),
+    "local_beyond": Fault(
+        r"stack-buffer-overflow|index 4 out of bounds",
+        "  part[t] = sum;",
+        "  volatile float held[4] = {};\n  part[t] = sum + 0 * held[n - n + 4];",
+    ),
+    "undefined_shift": Fault(
+        r"shift exponent 6\d is too large.*, at \S*undefined_shift\.cuh:\d+",
+        "  part[t] = sum;",
+        "  part[t] = sum + 0 * float(1 << (n + 1 - n + 63));",
+    ),
+}
+
+SOUND_ONES = {"sound": SOUND, "sound_warp": WARP, "sound_grid": GRID}
+
+
+def plant(folder: Path, names: list[str]) -> Path:
+    """The file that declares these operators, with their kernels beside it."""
+    codes = {name: f.code for faults in (ALWAYS, RACES, ADDRESS) for name, f in faults.items()} | SOUND_ONES
+    for name in names:
+        (folder / f"{name}.cuh").write_text(codes[name].replace("@", name))
+    declarations = folder / "planted_ops.py"
+    head = "import torch\nfrom torch import Tensor\nfrom deployops import operator\n"
+    declarations.write_text(head + "".join(OPERATOR.format(name=name) for name in names))
+    return declarations

@@ -1,0 +1,223 @@
+"""Kernels compiled for the emulation: one shared library, from the cache where nothing changed."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from ...errors import DeployOpsError, UsageError
+from ...native.compilers import Compiler, find_cxx
+from ...native.cuda_signature import cuda_entries, cuda_entries_symbol, cuda_signature
+from ...native.diagnostics import CompileError, explain
+from ...native.jobs import run_all
+from ...native.kernel_files import INCLUDE, kernel_places
+from ...native.object_cache import Cache, CompileJob
+
+if TYPE_CHECKING:
+    import jinja2
+
+    from ...symbolic.operator import Operator
+
+__all__ = ["Built", "Sanitizer", "build"]
+
+Sanitizer = Literal["address", "thread"]
+
+_HERE = Path(__file__).resolve().parent
+_CPP = _HERE / "cpp"
+_RUNTIME = ("context", "memory", "block", "meetings", "races", "undefined", "device", "interface")
+_NAME = "libdeployops_emulated.so"
+
+_FLAGS = (
+    "-std=c++17", "-O2", "-g1", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno", "-pthread",
+    "-Wall", "-Wextra", "-Wno-unknown-pragmas", "-Wno-psabi",
+)  # fmt: skip
+# Answered by undefined.cpp.
+_UNDEFINED = ("-fsanitize=alignment,bounds,integer-divide-by-zero,shift", "-fno-sanitize-recover=all")
+# Few blocks and few short indices: grids are gone over several times, and 64-bit indices used, by small samples too.
+_SMALL_LIMITS = ("-DDEPLOYOPS_MOST_BLOCKS=24", "-DDEPLOYOPS_MOST_SHORT_INDICES=256")
+# Without object-size: what it finds, AddressSanitizer finds too, and says more.
+_ADDRESS = (
+    "-fsanitize=address,undefined", "-fno-sanitize=object-size", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer",
+)  # fmt: skip
+
+
+_Task = tuple[str, Callable[[], "Path | DeployOpsError"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """An emulated library.
+
+    Attributes:
+        path: the file, in the cache.
+        operators: names -> number in the library.
+        folders: the folders behind `include-0` … in messages, by the operator's name.
+        failed: operators that it lacks -> why.
+    """
+
+    path: Path
+    compiler: Compiler
+    sanitize: Sanitizer | None
+    operators: Mapping[str, int]
+    folders: Mapping[str, tuple[Path, ...]]
+    failed: Mapping[str, DeployOpsError] = field(default_factory=dict)
+
+
+def build(
+    operators: Sequence[Operator],
+    *,
+    sanitize: Sanitizer | None = None,
+    cxx: str | None = None,
+    jobs: int | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Built:
+    """Compile the CUDA kernels (`.cuh`) of operators for the emulation.
+
+    Args:
+        sanitize: "address": AddressSanitizer and UndefinedBehaviorSanitizer; "thread": the detector of races.
+        cxx: the C++ compiler; None: $CXX, else g++, else clang++.
+        progress: called as objects are done: how many, of how many, which.
+
+    An operator without a kernel, or whose kernel does not compile, is in `failed`, and the others are built.
+
+    Raises UsageError for an unknown sanitizer, NotCheckedError where there is no compiler.
+    """
+    if sanitize not in (None, "address", "thread"):
+        raise UsageError(f"sanitize = {sanitize!r} is not known; known are address, thread")
+    compiler = find_cxx(cxx)
+    cache = Cache()
+    jobs_of: dict[str, CompileJob] = {}
+    failed: dict[str, DeployOpsError] = {}
+    for op in operators:
+        try:
+            jobs_of[op.name] = _kernel_job(op, compiler, sanitize)
+        except DeployOpsError as e:  # noqa: PERF203
+            failed[op.name] = e
+    tasks: list[_Task] = [
+        (op.name, functools.partial(_compiled, cache, jobs_of[op.name], op))
+        for op in operators
+        if op.name in jobs_of
+    ]
+    runtime: list[_Task] = [
+        (name, functools.partial(cache.compile, _runtime_job(name, compiler, sanitize))) for name in _RUNTIME
+    ]
+    made = run_all([*tasks, *runtime], jobs, progress)
+    objects: list[Path] = []
+    numbers: dict[str, int] = {}
+    by_name = {op.name: op for op in operators}
+    for (name, _), outcome in zip(tasks, made, strict=False):
+        if isinstance(outcome, DeployOpsError):
+            failed[name] = outcome
+        else:
+            numbers[name] = len(objects)
+            objects.append(outcome)
+    objects += [path for path in made[len(tasks) :] if isinstance(path, Path)]
+    table = _template("operators.cpp.j2").render(
+        symbols=[cuda_entries_symbol(by_name[name]) for name in numbers]
+    )
+    objects.append(cache.compile(_job("emulated operators", table, compiler, _runtime_flags(sanitize))))
+    link = ("-pthread", "-Wl,-Bsymbolic", *(_ADDRESS if sanitize == "address" else ()))
+    path = cache.link(objects, compiler, link, _NAME)
+    return Built(
+        path,
+        compiler,
+        sanitize,
+        numbers,
+        {name: jobs_of[name].include_dirs for name in numbers},
+        failed,
+    )
+
+
+def _kernel_job(op: Operator, compiler: Compiler, sanitize: Sanitizer | None) -> CompileJob:
+    from ...native.shape_rules import FromKernel, shape_rules
+    from ...native.signature import check_compilable
+
+    check_compilable(op)
+    kernel = _find_kernel(op)
+    _expect_portable(kernel)
+    by_kernel = [name for name, rule in shape_rules(op).items() if isinstance(rule, FromKernel)]
+    return CompileJob(
+        name=f"{op.name} (emulated)",
+        source=cuda_entries(op, kernel.name, by_kernel),
+        compiler=compiler,
+        flags=_kernel_flags(sanitize),
+        include_dirs=(_CPP / "include", INCLUDE, kernel.parent),
+    )
+
+
+def _find_kernel(op: Operator) -> Path:
+    places = kernel_places(op, ".cuh")
+    found = next((path for path in places if path.is_file()), None)
+    if found is None:
+        listed = " or ".join(map(str, places)) or "file, as the operator was declared in none"
+        raise UsageError(
+            f"{op.name} has no CUDA kernel: there is no {listed}. Write one, in namespace deployops:\n"
+            f"{cuda_signature(op)};"
+        )
+    return found
+
+
+def _expect_portable(kernel: Path) -> None:
+    """Say what to write where the source has what only nvcc takes."""
+    code = re.sub(r"//[^\n]*|/\*.*?\*/", "", kernel.read_text(encoding="utf-8", errors="replace"), flags=re.S)
+    for wrong, right in (
+        ("<<<", "launch(kernel, grid, block, bytes, stream, …) of deployops/cuda/launch.h"),
+        ("extern __shared__", "dynamic_shared<T>() of deployops/cuda/launch.h"),
+    ):
+        if wrong in code:
+            raise UsageError(f"{kernel} has `{wrong}`, which only nvcc understands: use {right}")
+
+
+def _compiled(cache: Cache, job: CompileJob, op: Operator) -> Path | DeployOpsError:
+    try:
+        return cache.compile(job)
+    except CompileError as e:
+        text = explain(
+            e.output,
+            [job.include_dirs[-1]],
+            generated=job.source,
+            kernel=op.name,
+            signature=cuda_signature(op),
+        )
+        return CompileError(text, output=e.output, log=e.log)
+
+
+def _kernel_flags(sanitize: Sanitizer | None) -> tuple[str, ...]:
+    flags = (*_runtime_flags(sanitize), *_SMALL_LIMITS)
+    if sanitize == "address":
+        return (*flags, *_ADDRESS)
+    return (*flags, *_UNDEFINED, *(("-fsanitize=thread",) if sanitize == "thread" else ()))
+
+
+def _runtime_flags(sanitize: Sanitizer | None) -> tuple[str, ...]:
+    if sanitize == "address":
+        return (*_FLAGS, "-DDEPLOYOPS_EMULATION_ADDRESS", "-DDEPLOYOPS_EMULATION_PLAIN_STATIC")
+    return (*_FLAGS, "-DDEPLOYOPS_EMULATION_RACES") if sanitize == "thread" else _FLAGS
+
+
+def _runtime_job(name: str, compiler: Compiler, sanitize: Sanitizer | None) -> CompileJob:
+    return _job(f"emulation {name}", f'#include "{name}.cpp"\n', compiler, _runtime_flags(sanitize))
+
+
+def _job(name: str, source: str, compiler: Compiler, flags: tuple[str, ...]) -> CompileJob:
+    return CompileJob(name, source, compiler, flags, (_CPP / "include", INCLUDE, _CPP))
+
+
+@lru_cache
+def _template(name: str) -> jinja2.Template:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE / "templates"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # it is C++, made of identifiers
+    )
+    return environment.get_template(name)

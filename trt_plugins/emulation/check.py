@@ -1,0 +1,185 @@
+"""Does a CUDA kernel compute what the reference does, and touch nothing else? On every sample, dtype, tactic, and under
+several schedules, on a machine without a GPU.
+
+Judged as bodies and CPU kernels are (`symbolic.checking.error_budget`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...errors import DeclarationError, DeployOpsError, NotCheckedError, UsageError
+from .build import Sanitizer
+from .faults import EmulationError
+from .library import EmulatedLibrary, emulated_library
+
+if TYPE_CHECKING:
+    import torch
+
+    from ...symbolic.checking.sample_runs import SampleRun
+    from ...symbolic.checking.tally import CheckResult, Tally
+    from ...symbolic.operator import Operator
+
+__all__ = ["emulate"]
+
+_NAMES: dict[Sanitizer | None, str] = {
+    None: "emulated",
+    "address": "emulated, address sanitizer",
+    "thread": "emulated, races",
+}
+_MOST_FAULTS = 6  # after so many of one operator, the rest of its runs tell no more
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How one run is made: the order of threads, and where tensors lie in memory."""
+
+    seed: int
+    alignment: int  # of tensors that end at a guard; 0: they begin at one
+
+    def __str__(self) -> str:
+        order = "threads in their order" if self.seed == 0 else f"schedule {self.seed}"
+        return order if self.alignment != 1 else f"{order}, unaligned tensors"
+
+
+# Aligned for accesses of 16 bytes; as unaligned as a slice can be; with the guard in front.
+_PLANS = (_Plan(0, 16), _Plan(1, 1), _Plan(2, 0))
+
+
+def emulate(
+    operators: Sequence[Operator],
+    *,
+    sanitize: Sanitizer | None = None,
+    cxx: str | None = None,
+    jobs: int | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> list[CheckResult]:
+    """Run the CUDA kernels (`NAME.cuh`) of operators on their samples; a result for each operator.
+
+    Every run finds accesses beyond a tensor or beyond dynamic shared memory, writes into inputs, misaligned accesses,
+    threads that miss a barrier, lanes that miss a shuffle, deadlocks, launches that no device takes, and shared
+    memory or outputs that are used unwritten (they begin as NaN).
+
+    Args:
+        sanitize: "address": besides, AddressSanitizer (static shared memory, local arrays) and
+            UndefinedBehaviorSanitizer. "thread": besides, races between threads, of a block or of two blocks.
+        cxx, jobs: the C++ compiler; how many at once.
+        progress: called as objects are compiled, and then as operators are checked: how many, of how many, which.
+
+    An operator without a kernel for CUDA is "not checked"; one whose kernel does not compile has "failed".
+
+    Raises UsageError for an unknown sanitizer, NotCheckedError where there is no compiler.
+    """
+    from ...symbolic.checking.tally import Tally
+
+    library = emulated_library(operators, sanitize=sanitize, cxx=cxx, jobs=jobs, progress=progress)
+    results: list[CheckResult] = []
+    with library:
+        for done, op in enumerate(operators):
+            tally = Tally(op.name, _NAMES[sanitize])
+            error = library.built.failed.get(op.name)
+            if isinstance(error, (UsageError, DeclarationError)):
+                tally.unchecked.append(str(error))
+            elif error is not None:
+                tally.fail(str(error))
+            elif op.stateful:
+                tally.unchecked.append("stateful")
+            else:
+                _check(library, op, tally, sanitize)
+            results.append(tally.result())
+            if progress is not None:
+                progress(done + 1, len(operators), op.name)
+    return results
+
+
+def _check(library: EmulatedLibrary, op: Operator, tally: Tally, sanitize: Sanitizer | None) -> None:
+    from ...symbolic.checking.sample_runs import sound_runs
+
+    try:
+        tactics = library.tactics(op)
+    except NotCheckedError as e:
+        tally.unchecked.append(str(e))
+        return
+    for number, (run, by_torch) in enumerate(sound_runs(op, tally)):
+        try:
+            exact = run.exact()
+        except Exception as e:  # whatever the user's reference raises
+            tally.unchecked.append(f"the reference fails in float64 ({type(e).__name__})")
+            continue
+        judge = _Judge(run, by_torch, exact)
+        for tactic, plan in _plans(tactics, number, sanitize):
+            _check_one(library, judge, tactic, tactics, plan, tally)
+            if sum(map(len, tally.faults.values())) >= _MOST_FAULTS:
+                return
+
+
+def _plans(tactics: int, number: int, sanitize: Sanitizer | None) -> Iterator[tuple[int, _Plan]]:
+    for tactic in range(tactics):
+        # Sanitizers see the same whatever the schedule.
+        some = _PLANS if sanitize is None else (_PLANS[(number + tactic) % len(_PLANS)],)
+        for plan in some:
+            yield tactic, plan
+
+
+class _Judge:
+    """Compares outputs with the reference; the same outputs once."""
+
+    def __init__(
+        self, run: SampleRun, by_torch: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]
+    ) -> None:
+        self.run, self.by_torch, self._exact = run, by_torch, exact
+        self._seen: list[tuple[Sequence[torch.Tensor], str | None]] = []
+
+    def fault(self, got: Sequence[torch.Tensor]) -> str | None:
+        from ...symbolic.checking.error_budget import faults
+
+        for seen, verdict in self._seen:
+            if all(_same_bits(a, b) for a, b in zip(got, seen, strict=True)):
+                return verdict
+        found = None
+        for k, fault in enumerate(faults(self.run, got, self.by_torch, self._exact)):
+            if fault and found is None:
+                found = f"output {k}: {fault}"
+        self._seen.append((got, found))
+        return found
+
+
+def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    import torch
+
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return (
+        torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8)) if a.numel() else True
+    )
+
+
+def _check_one(
+    library: EmulatedLibrary, judge: _Judge, tactic: int, tactics: int, plan: _Plan, tally: Tally
+) -> None:
+    run = judge.run
+    where = f"tactic {tactic}, {plan}" if tactics > 1 else str(plan)
+    try:
+        args, kwargs = run.copies()
+        got = library.run(
+            run.op,
+            args,
+            kwargs,
+            tactic=tactic,
+            seed=plan.seed,
+            alignment=plan.alignment,
+            like=judge.by_torch,
+        )
+    except EmulationError as e:
+        tally.fail(str(e).removeprefix(f"{run.op.name}: "), f"{run}, {where}")
+        return
+    except DeployOpsError as e:
+        tally.fail(str(e), f"{run}, {where}")
+        return
+    fault = judge.fault(got)
+    if fault:
+        tally.fail(fault, f"{run}, {where}")
+        return
+    tally.passed += 1

@@ -1,0 +1,255 @@
+"""Emulated kernels called on torch tensors, in a process of their own.
+
+::
+
+    with emulated_library([swish]) as library:
+        y, = library.run(swish, x, beta)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import select
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any
+
+from ...errors import NotCheckedError, UsageError
+from ...native.processes import run as run_program
+from .build import Built, Sanitizer, build
+from .calls import Call, Reply
+from .fault_text import end_of_process, with_places
+from .faults import EmulationError, KernelFault, KernelRefusal
+from .packing import packed, unpacked
+
+if TYPE_CHECKING:
+    import torch
+
+    from ...symbolic.operator import Operator
+
+__all__ = ["EmulatedLibrary", "EmulationError", "KernelFault", "KernelRefusal", "emulated_library"]
+
+TIME_LIMIT = 120.0  # seconds for one call
+_PACKAGE = Path(__file__).resolve().parents[2]
+
+
+class EmulatedLibrary:
+    """Emulated kernels of some operators. Starts its process with the first call, and another one after a fault.
+
+    Attributes:
+        built: the library file, what is in it, and why an operator is not.
+    """
+
+    def __init__(
+        self, built: Built, operators: Sequence[Operator], *, time_limit: float = TIME_LIMIT
+    ) -> None:
+        self.built = built
+        self._operators = {op.name: op for op in operators}
+        self._time_limit = time_limit
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said: IO[bytes] | None = None
+        self._tactics: list[int] = []
+
+    def __enter__(self) -> EmulatedLibrary:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process; a later call starts another one."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        process.kill()
+        process.wait()
+        if self._said is not None:
+            self._said.close()
+
+    def tactics(self, op: Operator) -> int:
+        """How many ways the kernel has to compute the same."""
+        number = self._number(op)
+        self._start()
+        return self._tactics[number]
+
+    def run(
+        self,
+        op: Operator | str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        tactic: int = 0,
+        seed: int = 0,
+        workers: int = 0,
+        alignment: int = 16,
+        like: Sequence[torch.Tensor] | None = None,
+    ) -> list[torch.Tensor]:
+        """Run an operator's kernel on the emulated device; the outputs as the ONNX node has them.
+
+        Args:
+            op: an operator of the library, or its name.
+            tactic: which way, below `tactics(op)`.
+            seed: of the schedule of threads and blocks; 0: in their order.
+            workers: threads of the operating system; 0: one per core. One under a sanitizer.
+            alignment: bytes. Tensors end at memory that may not be touched, as far as this allows; 0: they begin
+                there.
+            like: tensors with the outputs' shapes and dtypes; None: the fake kernel tells them.
+
+        Raises:
+            UsageError: the library lacks the operator.
+            KernelRefusal: the launcher does not take these inputs.
+            KernelFault: the kernel did something wrong.
+        """
+        if isinstance(op, str):
+            op = self._operator(op)
+        number = self._number(op)
+        call, shapes = packed(op, number, args, kwargs or {}, (tactic, seed, workers, alignment), like)
+        reply = self._answer(call, op)
+        if reply.outcome == "refused":
+            raise KernelRefusal(f"{op.name}: {reply.text}")
+        if reply.outcome == "failed":
+            folders = self.built.folders[op.name]
+            raise KernelFault(f"{op.name}: {with_places(reply.text, self.built.path, folders)}")
+        return [unpacked(content, t) for content, t in zip(reply.outputs, shapes, strict=True)]
+
+    def _operator(self, name: str) -> Operator:
+        if name not in self._operators:
+            raise UsageError(
+                f"{name} is not in the emulated library; it has {', '.join(self._operators) or 'none'}"
+            )
+        return self._operators[name]
+
+    def _number(self, op: Operator) -> int:
+        if op.name in self.built.failed:
+            raise self.built.failed[op.name]
+        self._operator(op.name)
+        return self.built.operators[op.name]
+
+    # --- the process ---------------------------------------------------------------------------------------------
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        if self._process is not None:
+            return self._process
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115
+        # The package as it is imported here: as an installed one, or from its folder under whatever name.
+        code = (
+            "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); "
+            f"runpy.run_module('{__package__}.worker', run_name='__main__', alter_sys=True)"
+        )
+        command = [sys.executable, "-c", code, str(_import_root()), str(self.built.path)]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            env=self._environment(),
+        )
+        tactics = self._read(self._process)
+        if tactics is None:
+            code_ = self._ended()
+            raise NotCheckedError(f"the emulation does not start: {code_[1]}")
+        self._tactics = tactics
+        return self._process
+
+    def _environment(self) -> dict[str, str]:
+        env = dict(os.environ)
+        env["PYTHONDONTWRITEBYTECODE"] = "1"
+        if self.built.sanitize == "address":
+            # Python itself is not sanitized: the sanitizer's library has to come first, and libstdc++ before anybody
+            # throws.
+            libraries = [self._library_of_compiler(n) for n in ("libasan.so", "libstdc++.so.6")]
+            env["LD_PRELOAD"] = " ".join(libraries)
+            env["ASAN_OPTIONS"] = (
+                "detect_leaks=0:detect_stack_use_after_return=0:abort_on_error=0:color=never"
+            )
+            env["UBSAN_OPTIONS"] = "print_stacktrace=0:color=never"
+        return env
+
+    def _library_of_compiler(self, name: str) -> str:
+        compiler = self.built.compiler
+        if compiler.kind == "clang" and name == "libasan.so":
+            name = f"libclang_rt.asan-{compiler.target.split('-')[0]}.so"
+        return run_program([compiler.path, f"-print-file-name={name}"]).out.strip()
+
+    def _read(self, process: subprocess.Popen[bytes]) -> Any:
+        """The next answer; None where the process ended without one."""
+        assert process.stdout is not None
+        # One answer for each question: nothing is left in the buffer of the pipe.
+        if not select.select([process.stdout], [], [], self._time_limit)[0]:
+            raise TimeoutError
+        try:
+            return pickle.load(process.stdout)  # from our own process  # noqa: S301
+        except (EOFError, pickle.UnpicklingError):
+            return None
+
+    def _answer(self, call: Call, op: Operator) -> Reply:
+        process = self._start()
+        assert process.stdin is not None
+        try:
+            pickle.dump(call, process.stdin, protocol=pickle.HIGHEST_PROTOCOL)
+            process.stdin.flush()
+            reply = self._read(process)
+        except BrokenPipeError:
+            reply = None
+        except TimeoutError:
+            self.close()
+            raise KernelFault(
+                f"{op.name}: the kernel did not end within {self._time_limit:g} s: a loop that does not end, or a "
+                "spin lock (threads of a block take turns only where they wait for each other)"
+            ) from None
+        if isinstance(reply, Reply):
+            return reply
+        code, said = self._ended()
+        text = end_of_process(said, code, self.built.path, self.built.folders[op.name])
+        raise KernelFault(f"{op.name}: {text}")
+
+    def _ended(self) -> tuple[int, str]:
+        """The exit status of the process that ended, and what it said."""
+        process, said = self._process, self._said
+        assert process is not None
+        assert said is not None
+        code = process.wait()
+        said.seek(0)
+        text = said.read().decode(errors="replace")
+        self.close()
+        return code, text
+
+
+def _import_root() -> Path:
+    """The folder that has to be on the path for this package to be found under the name it has."""
+    parts = (__package__ or "").split(".")
+    module = sys.modules[parts[0]]
+    found = getattr(module, "__file__", None)
+    return Path(found).parent.parent if found else _PACKAGE.parent
+
+
+def emulated_library(
+    operators: Sequence[Operator],
+    *,
+    sanitize: Sanitizer | None = None,
+    cxx: str | None = None,
+    jobs: int | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> EmulatedLibrary:
+    """Compile the CUDA kernels of operators for the emulation and get ready to run them.
+
+    Operators that cannot be built are in `.built.failed`, with the reason. Arguments and errors as for `build`.
+    """
+    return EmulatedLibrary(
+        build(operators, sanitize=sanitize, cxx=cxx, jobs=jobs, progress=progress), operators
+    )

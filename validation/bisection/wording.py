@@ -1,0 +1,177 @@
+"""What a bisection says, in the user's terms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .dataflow import Dataflow, Part
+
+if TYPE_CHECKING:
+    from ..record import Culprit
+    from .steps import Suspect
+
+__all__ = [
+    "BACKEND_AT_FAULT",
+    "FILE_AT_FAULT",
+    "NOT_AGAIN",
+    "NOT_ALONE",
+    "RANDOM",
+    "accumulated",
+    "elsewhere",
+    "file_differs",
+    "found",
+    "frozen",
+    "fused",
+    "no_more_runs",
+    "no_reference",
+    "other_outputs",
+    "other_shape",
+    "other_weight",
+    "refused",
+    "refused_whole",
+    "refuses",
+    "several",
+    "uncut_refused",
+]
+
+NOT_AGAIN = (
+    "the output did not fail again when it was run for this: the backend differs from itself, or what runs before "
+    "matters"
+)
+NOT_ALONE = "run alone, next to no other node, it is within its budget"
+RANDOM = "it gave another value when it was run again: it draws random numbers, or races"
+FILE_AT_FAULT = "Evaluated as written, the node gives what the backend gives: the file says something else than the original"
+BACKEND_AT_FAULT = (
+    "Evaluated as written, the node gives the right value: the backend, or its library, computes another"
+)
+
+
+def found(flow: Dataflow, suspect: Suspect, culprit: Culprit, remarks: Sequence[str]) -> str:
+    """The text of a culprit."""
+    title = _title(culprit)
+    place = f", from {culprit.module or 'the model'}" if culprit.module or culprit.line else ""
+    line = f" ({culprit.line})" if culprit.line else ""
+    parts = [
+        f"{title} makes `{culprit.output}`{place}{line}. Its inputs are the reference's, its output is not: "
+        f"{culprit.reason}",
+        _group(flow, suspect.part),
+        *remarks,
+    ]
+    return ". ".join(part.rstrip(".") for part in parts if part) + "."
+
+
+def refuses(flow: Dataflow, part: Part, culprit: Culprit) -> str:
+    """The text of a node that the backend does not run."""
+    return ". ".join(
+        p
+        for p in (f"{_title(culprit)} is the first that fails to run: {culprit.reason}", _group(flow, part))
+        if p
+    )
+
+
+def _title(culprit: Culprit) -> str:
+    kind = f"{culprit.domain}::{culprit.op_type}" if culprit.domain else culprit.op_type
+    return f"{kind} `{culprit.node}`" if culprit.node else kind
+
+
+def _group(flow: Dataflow, part: Part) -> str:
+    """Where values between nodes have no counterpart, the fault lies in one of several nodes."""
+    nodes = [n for n in (flow.nodes[k] for k in part.nodes) if any(o not in flow.constant for o in n.output)]
+    if len(nodes) < 2:
+        return ""
+    kinds = ", ".join(n.op_type for n in nodes[-6:])
+    before = "the node" if len(nodes) == 2 else f"the {len(nodes) - 1} nodes"
+    return (
+        f"No value between it and {before} before it has a counterpart in the original: it is one of "
+        f"{'… ' if len(nodes) > 6 else ''}{kinds}"
+    )
+
+
+def several(flow: Dataflow, suspects: Sequence[Suspect]) -> str:
+    names = ", ".join(f"{flow.nodes[flow.made_by[s.name]].op_type} -> `{s.name}`" for s in suspects[:5])
+    more = f" and {len(suspects) - 5} more" if len(suspects) > 5 else ""
+    return f"Slightly out of their own budgets, none enough to explain the output: {names}{more}."
+
+
+def accumulated(flow: Dataflow, first: str | None) -> str:
+    where = (
+        f" It first leaves the budget of the whole at `{first}` ({flow.nodes[flow.made_by[first]].op_type})."
+        if first is not None
+        else ""
+    )
+    return (
+        "No single node explains it: each is within its budget on the reference's values, and the errors add up."
+        + where
+    )
+
+
+def fused(flow: Dataflow, window: Part | None) -> str:
+    text = (
+        "No single node explains it: the failure is gone when the values between the nodes are asked for, so the "
+        "backend's optimiser makes it where it joins nodes"
+    )
+    if window is None:
+        return f"{text}. No short run of nodes shows it"
+    nodes = [flow.nodes[k] for k in window.nodes]
+    names = ", ".join(f"{n.op_type} `{n.name}`" if n.name else n.op_type for n in nodes)
+    return f"{text}. The shortest run of nodes that shows it: {names}"
+
+
+def uncut_refused(error: str) -> str:
+    return (
+        "No single node leaves its budget. With all values between the nodes as outputs the backend does not run the "
+        f"file, so a fusion and errors that add up cannot be told apart: {error}"
+    )
+
+
+def refused(error: str, text: str) -> str:
+    return f"The backend fails on the file: {error.rstrip('.')}. What leads to it: {text}"
+
+
+def refused_whole(error: str) -> str:
+    return f"The backend fails on the file as a whole, and on none of its nodes alone: {error}"
+
+
+def frozen(recorded: str, here: str) -> str:
+    agrees = f"; traced at {here}, it does not" if here else ""
+    return (
+        f"The original, traced at {recorded}, differs from the original on this sample{agrees}. What Python code decides "
+        "(an `if` on a size or a value, a loop) is fixed at tracing: the difference is in no node of the file"
+    )
+
+
+def other_outputs(file: int, original: int) -> str:
+    return f"the file has {file} outputs, the original {original}: nothing can be compared"
+
+
+def no_reference(original: str, file: str) -> str:
+    return f"There is nothing to hold the values between the nodes against: {original}; {file}"
+
+
+def file_differs(why: str) -> str:
+    return (
+        f"The file, evaluated node by node without the backend, differs from the original too: the fault is in the file. "
+        f"Where, cannot be said: {why}"
+    )
+
+
+def no_more_runs(most: int) -> str:
+    return f"not found within {most} runs of the backend"
+
+
+def other_weight(name: str, target: str, apart: float, at: tuple[int, ...], differ: int, size: int) -> str:
+    return (
+        f"The weight differs: `{name}` in the file is not `{target}` of the original: {differ} of {size} elements, by "
+        f"{apart:.3g} at most, at {list(at)}"
+    )
+
+
+def other_shape(name: str, shape: tuple[int, ...], target: str, want: tuple[int, ...]) -> str:
+    return f"The weight differs: `{name}` has shape {list(shape)}, `{target}` of the original {list(want)}"
+
+
+def elsewhere(label: str, fails: bool) -> str:
+    if fails:
+        return f"On {label}, which passed, it is out of its budget too"
+    return f"On {label} it is within its budget: the fault depends on the size or the values"

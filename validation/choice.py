@@ -1,0 +1,63 @@
+"""Which backends a validation runs, and why not the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ort_ops.library import NAME, shipped_folder
+from .backends import BACKENDS, Kind, chosen
+from .options import Options
+
+__all__ = ["Choice", "choose"]
+
+# What the file is deployed with, and what shows faults of the file itself.
+_DEPLOYED = ("onnxruntime", "onnxruntime, optimiser off", "onnxruntime+library")
+_ENGINES = ("tensorrt", "tensorrt-rtx")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A backend; `skipped`: why it is not even tried; empty where it is."""
+
+    kind: Kind
+    required: bool
+    skipped: str = ""
+
+
+def choose(options: Options) -> list[Choice]:
+    """Every backend there is, in the order of reports.
+
+    Where none is named: those that serve the file, an engine's where one is given, and those that are required.
+    Raises UsageError for names that are none.
+    """
+    required = {kind.name for kind in chosen(options.required)}
+    if options.backends is not None:
+        wanted = {kind.name for kind in chosen(options.backends)} | required
+        return [
+            Choice(kind, name in required, "" if name in wanted else "not asked for")
+            for name, kind in BACKENDS.items()
+            if name in wanted
+        ]
+    wanted = {*_DEPLOYED, *required}
+    if options.engine is not None:
+        wanted |= set(_ENGINES)
+    choices = []
+    for name, kind in BACKENDS.items():
+        if name == "pytorch" and name not in wanted:
+            continue  # the original itself
+        skipped = "" if name in wanted else f"not asked for; --backend {_quoted(name)} runs it"
+        if name == "onnxruntime+library" and name not in required and not options.libraries and not _built():
+            skipped = (
+                "the library of the shipped operators is not built: `deployops compile` builds it, and so does "
+                f"--backend {name}"
+            )
+        choices.append(Choice(kind, name in required, skipped))
+    return choices
+
+
+def _built() -> bool:
+    return (shipped_folder() / NAME).is_file()
+
+
+def _quoted(name: str) -> str:
+    return f"'{name}'" if " " in name else name

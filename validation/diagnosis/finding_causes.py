@@ -1,0 +1,122 @@
+"""The steps of a diagnosis: what is known before a run, and what is tried after a failure, cheap before costly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..backends import Sample
+from ..inputs.call_names import leaf_names
+from ..inputs.golden import golden_expected
+from ..original import Expected, Original
+from ..record import Finding
+from . import (
+    float16_overflow,
+    integer_overflow,
+    nondeterminism,
+    output_forms,
+    preprocessing,
+    randomness,
+    training_mode,
+    weights,
+)
+from .float16_overflow import FileValues
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["before", "explain", "explain_golden"]
+
+Array = npt.NDArray[Any]
+
+
+def before(
+    model: Any,
+    graph: onnx.GraphProto,
+    samples: Sequence[Sample],
+    functions: Iterable[onnx.FunctionProto] = (),
+) -> list[Finding]:
+    """What stands in the file and the model: training mode and random numbers. Nothing is run.
+
+    `functions`: the model-local functions of the file.
+    """
+    functions = list(functions)
+    return [
+        *training_mode.in_original(model),
+        *training_mode.in_file(graph, functions),
+        *randomness.in_file(graph, functions),
+    ]
+
+
+def explain(
+    original: Original,
+    sample: Sample,
+    got: Sequence[Array],
+    expected: Sequence[Expected],
+    graph: onnx.GraphProto,
+    *,
+    again: Sequence[Array] | None = None,
+    backend: str = "the candidate",
+    file_values: FileValues | None = None,
+) -> list[Finding]:
+    """What the difference on a sample may come from. A few runs of the original, dozens at most; of the candidate none.
+
+    Args:
+        got: the candidate's outputs, in the order of `expected`.
+        again: its outputs of a second run, where there was one.
+        file_values: gives values inside the file by name, where it can be run with them exposed.
+    """
+    got, expected = list(got), list(expected)
+    if len(got) != len(expected):
+        return []
+    names = _output_names(graph, len(expected))
+    found: list[Finding] = []
+    if any(e.unsteady for e in expected):
+        found += randomness.in_original(lambda: original.arrays(sample), sample)
+    if again is not None:
+        found += nondeterminism.differs_from_itself(got, again, names, backend, sample.label)
+    if found:
+        return found  # a side that differs from itself: every other explanation would be chance
+    found += integer_overflow.explain(got, expected, names)
+    found += float16_overflow.explain(original, sample, got, expected, graph, names, file_values)
+    if not found:
+        found += output_forms.explain(got, expected, names)
+    if not found:
+        inputs = sample.names or leaf_names(original.source or original.model, sample.args, sample.kwargs, {})
+        found += preprocessing.explain(original, sample, got, expected, names, inputs)
+    if not found:
+        found += weights.explain(original, sample, got, expected, names)
+    return found
+
+
+def explain_golden(
+    original: Original, sample: Sample, expected: Sequence[Expected], graph: onnx.GraphProto
+) -> list[Finding]:
+    """Why the original differs from the golden outputs of a sample: what the inputs would have to be instead."""
+    names = _output_names(graph, len(expected))
+    chosen = [k for k, name in enumerate(names) if name in sample.golden]
+    got = [np.asarray(e.array) for e in expected]
+    wanted = list(expected)
+    for k in chosen:
+        golden = golden_expected(sample.golden[names[k]], expected[k])
+        # the golden value plays the candidate: which change of the inputs makes the original give it?
+        got[k] = golden.array
+    inputs = sample.names or leaf_names(original.source or original.model, sample.args, sample.kwargs, {})
+    return [
+        Finding(
+            f.kind,
+            f.severity,
+            f"golden outputs of {sample.label}: {f.text}",
+            where=f.where,
+            advice="the stored inputs were prepared in another way than the expected outputs' were: correct the preprocessing",
+        )
+        for f in preprocessing.explain(original, sample, got, wanted, names, inputs)
+    ]
+
+
+def _output_names(graph: onnx.GraphProto, count: int) -> list[str]:
+    names = [o.name for o in graph.output]
+    return names if len(names) == count else [f"output {k}" for k in range(count)]

@@ -1,0 +1,214 @@
+"""Inputs that the two sides read differently: another layout, channel order, scale or offset.
+
+Found by running the original on changed inputs and comparing with the candidate's outputs: where the change is what
+the candidate does inside, its outputs are explained. A few runs, and only after a failure.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from ..backends import Sample
+from ..original import Expected, Original
+from ..record import Finding
+from .residual import Explained, explained, failing, share_text
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["MOST_RUNS", "explain"]
+
+Array = npt.NDArray[Any]
+
+MOST_RUNS = 32
+
+# The per-channel means and deviations of ImageNet that torchvision's models are trained with.
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """`kind` of finding, what the candidate reads the input as, and how to make that of the tensor."""
+
+    kind: str
+    text: str
+    make: Callable[[torch.Tensor], torch.Tensor]
+
+
+def explain(
+    original: Original,
+    sample: Sample,
+    got: list[Array],
+    expected: list[Expected],
+    names: Sequence[str],
+    inputs: Sequence[str],
+) -> Iterator[Finding]:
+    """A finding for the change of one input that explains the failed outputs best, where one does.
+
+    `inputs`: names of the leaves of the call.
+    """
+    import torch
+    from torch.utils import _pytree
+
+    leaves, spec = _pytree.tree_flatten((sample.args, dict(sample.kwargs)))
+    wrong = {k: (g, e) for k, g, e in failing(got, expected)}
+    if not wrong:
+        return
+    best: tuple[_Change, str, Mapping[int, Explained]] | None = None
+    runs = 0
+    for position, leaf in enumerate(leaves):
+        if not isinstance(leaf, torch.Tensor) or leaf.numel() < 2:
+            continue
+        for change in _changes(leaf):
+            if runs >= MOST_RUNS:
+                break
+            try:
+                changed = change.make(leaf).contiguous()
+            except (RuntimeError, ValueError, IndexError):
+                continue
+            if changed.shape != leaf.shape or torch.equal(changed, leaf):
+                continue
+            runs += 1
+            args, kwargs = _pytree.tree_unflatten(
+                [*leaves[:position], changed, *leaves[position + 1 :]], spec
+            )
+            try:
+                arrays = original.arrays(replace(sample, args=args, kwargs=kwargs))
+            except Exception:  # the model does not take it: then it is not the explanation
+                continue
+            if len(arrays) != len(got):
+                continue
+            shares: Mapping[int, Explained] = {k: explained(g, e, arrays[k]) for k, (g, e) in wrong.items()}
+            if not all(s.convincing for s in shares.values()):
+                continue
+            if best is None or _worst(shares) > _worst(best[2]):
+                best = change, inputs[position], shares
+            if all(s.exact for s in shares.values()):
+                break
+    if best is not None:
+        change, name, shares = best
+        worst = min(shares.values(), key=lambda s: s.share)
+        yield Finding(
+            change.kind,
+            "note",
+            f"the outputs are those of the original on {name} {change.text}: that explains {share_text(worst)}"
+            + (f" in {', '.join(names[k] for k in shares)}" if len(got) > 1 else ""),
+            where=name,
+            advice="the two sides read this input differently: compare the first nodes of the file, and what is done to "
+            "the input before it, with the model's own preprocessing",
+        )
+
+
+def _worst(shares: Mapping[int, Explained]) -> float:
+    return min((s.share for s in shares.values()), default=0.0)
+
+
+def _changes(leaf: torch.Tensor) -> Iterator[_Change]:
+    """Most likely first: channel order and scale of images, then layouts, then the rest."""
+    floating = leaf.is_floating_point()
+    channels = _channel_axes(leaf)
+    for axis in channels:
+        yield _Change(
+            "layout",
+            f"with the channels (axis {axis}) in reverse order, BGR for RGB",
+            partial(_flipped, axis),
+        )
+    if floating:
+        yield from _scales(leaf, channels)
+    yield from _layouts(leaf)
+    for axis in range(1, leaf.dim()):
+        if leaf.dim() >= 3 and axis not in channels and leaf.shape[axis] > 1:
+            yield _Change("layout", f"mirrored along axis {axis}", partial(_flipped, axis))
+    for axis in range(1 if leaf.dim() > 1 else 0, leaf.dim()):
+        if leaf.shape[axis] > 3:
+            yield _Change("shift", f"shifted by +1 along axis {axis}", partial(_rolled, axis, 1))
+            yield _Change("shift", f"shifted by -1 along axis {axis}", partial(_rolled, axis, -1))
+    if floating:
+        yield _Change("sign", "with the other sign", lambda t: -t)
+
+
+def _channel_axes(leaf: torch.Tensor) -> list[int]:
+    """Axes that may be those of colours: of size 3 or 4, in a tensor of at least three axes."""
+    if leaf.dim() < 3:
+        return []
+    return [a for a in range(leaf.dim()) if leaf.shape[a] in (3, 4) and (a or leaf.dim() == 3)]
+
+
+def _scales(leaf: torch.Tensor, channels: Sequence[int]) -> Iterator[_Change]:
+    yield _Change("scale", "divided by 255", lambda t: t / 255)
+    yield _Change("scale", "multiplied by 255", lambda t: t * 255)
+    yield _Change("scale", "mapped from [0, 1] to [-1, 1]", lambda t: t * 2 - 1)
+    yield _Change("scale", "mapped from [-1, 1] to [0, 1]", lambda t: (t + 1) / 2)
+    yield _Change("scale", "mapped from [0, 255] to [-1, 1]", lambda t: t / 127.5 - 1)
+    for axis in channels:
+        if leaf.shape[axis] == 3:
+            name = "normalised by ImageNet's mean and deviation"
+            yield _Change("scale", name, partial(_normalised, axis))
+            yield _Change("scale", "without being " + name, partial(_raw, axis))
+
+
+def _flipped(axis: int, tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.flip(axis)
+
+
+def _rolled(axis: int, step: int, tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.roll(step, axis)
+
+
+def _permuted(order: Sequence[int], tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.permute(*order).reshape(tensor.shape)
+
+
+def _reread(shape: Sequence[int], order: Sequence[int], tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.reshape(*shape).permute(*order)
+
+
+def _normalised(axis: int, tensor: torch.Tensor) -> torch.Tensor:
+    return (tensor - _along(tensor, axis, _MEAN)) / _along(tensor, axis, _STD)
+
+
+def _raw(axis: int, tensor: torch.Tensor) -> torch.Tensor:
+    return tensor * _along(tensor, axis, _STD) + _along(tensor, axis, _MEAN)
+
+
+def _along(tensor: torch.Tensor, axis: int, values: Sequence[float]) -> torch.Tensor:
+    import torch
+
+    shape = [1] * tensor.dim()
+    shape[axis] = len(values)
+    return torch.tensor(values, dtype=tensor.dtype).reshape(shape)
+
+
+def _layouts(leaf: torch.Tensor) -> Iterator[_Change]:
+    """Axes but the first permuted, read again in the shape that the model takes: the bytes of another layout."""
+    rank = leaf.dim()
+    if not 2 <= rank <= 4:
+        return
+    fixed = 0 if rank == 2 else 1
+    orders = [(*range(fixed), *o) for o in itertools.permutations(range(fixed, rank))]
+    if rank == 3:  # (C, H, W) without a batch
+        orders += [(1, 2, 0), (2, 0, 1), (2, 1, 0), (1, 0, 2)]
+    for order in dict.fromkeys(orders):
+        if order == tuple(range(rank)):
+            continue
+        moved = [leaf.shape[a] for a in order]
+        if moved == list(leaf.shape):
+            yield _Change("layout", f"with its axes in the order {list(order)}", partial(_permuted, order))
+            continue
+        yield _Change(
+            "layout",
+            f"with its axes in the order {list(order)}, read as {list(leaf.shape)} (a reshape where a transpose is meant)",
+            partial(_permuted, order),
+        )
+        inverse = sorted(range(rank), key=list(order).__getitem__)
+        yield _Change(
+            "layout",
+            f"read as {moved}, then with its axes in the order {inverse} (a transpose too many)",
+            partial(_reread, moved, inverse),
+        )

@@ -1,0 +1,70 @@
+"""What a validation was asked for, beyond what is compared with what."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from ..errors import UsageError
+from .record import Limits
+
+if TYPE_CHECKING:
+    from .record import Report
+
+__all__ = ["Options", "Sweep"]
+
+Sweep = Literal["quick", "full"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """See `validate`, which documents each.
+
+    Attributes:
+        backends: by name; None for those that serve the file as it is deployed.
+        required: backends without which there is no pass.
+        modes: how an output is judged, by its name ("labels": "argmax").
+        folder: real samples.
+        gpus: whose floors are predicted.
+        baseline: an earlier report, whose latency this one is held against.
+    """
+
+    backends: tuple[str, ...] | None = None
+    required: tuple[str, ...] = ()
+    modes: Mapping[str, str] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    sweep: Sweep | None = None
+    sizes: int = 3
+    seed: int = 0
+    folder: Path | None = None
+    latency: bool = True
+    baseline: Report | None = None
+    gpus: tuple[str, ...] = ()
+    bisect: bool = False
+    threads: int | None = None
+    libraries: tuple[Path, ...] = ()
+    engine: Path | None = None
+    plugins: tuple[Path, ...] = ()
+    isolate: bool = True
+    limit_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        limits = self.limits
+        for name in ("atol", "rtol", "max_slowdown", "min_speedup", "max_regression"):
+            value = getattr(limits, name)
+            if value is not None and not (value >= 0 and math.isfinite(value)):
+                raise UsageError(f"{name} must be a finite number of at least 0, got {value}")
+        for name in ("max_slowdown", "min_speedup"):
+            if getattr(limits, name) == 0:
+                raise UsageError(f"{name} must be over 0: it is a ratio of two times")
+        if self.sizes < 1:
+            raise UsageError(f"sizes must be at least 1, got {self.sizes}")
+        if self.threads is not None and self.threads < 1:
+            raise UsageError(f"threads must be at least 1, got {self.threads}")
+        if not (self.limit_s > 0 and math.isfinite(self.limit_s)):
+            raise UsageError(f"the time limit must be over 0 seconds, got {self.limit_s}")
+        if self.sweep not in (None, "quick", "full"):
+            raise UsageError(f"sweep is 'quick' or 'full', not {self.sweep!r}")

@@ -1,0 +1,70 @@
+"""Numbers as a reader wants them: three significant digits, with a unit, and never a traceback for a hostile one."""
+
+from __future__ import annotations
+
+import math
+
+from ..record import Cell
+
+__all__ = ["amount", "element", "exactly", "milliseconds", "number", "percent", "shape", "times", "used"]
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Three significant digits."""
+    return f"{value:.{digits}g}"
+
+
+def milliseconds(value: float) -> str:
+    """With the unit that suits: 12.3 µs, 4.56 ms, 1.23 s."""
+    for factor, unit in ((1e-3, "s"), (1.0, "ms"), (1e3, "µs")):
+        scaled = value * factor
+        if scaled >= 1 and not round(scaled, 1) >= 1000:
+            return f"{scaled:.3g} {unit}"
+    return f"{value * 1e3:.3g} µs" if value < 1 else f"{value * 1e-3:.3g} s"
+
+
+def amount(value: float, unit: str) -> str:
+    """Bytes or flops with a decimal prefix: 1.5 MB."""
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            return f"{value / factor:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}"
+
+
+def percent(value: float) -> str:
+    """A part of one."""
+    if not math.isfinite(value):
+        return str(value)
+    return f"{value:.0%}" if abs(value) >= 0.1 or value == 0 else f"{value:.1%}"
+
+
+def times(value: float) -> str:
+    """A ratio."""
+    return f"{value:.2f}×" if value < 100 else f"{value:.3g}×"
+
+
+def used(cell: Cell) -> str:
+    """The part of the budget that a cell used."""
+    if cell.metrics is None:
+        return ""
+    if cell.metrics.identical:
+        return "0%"
+    part = cell.used
+    if not math.isfinite(part):
+        return "over"
+    return f"{part:.0%}" if part < 100 else f"{part:.2g}×"
+
+
+def element(value: float) -> str:
+    """The value of one element."""
+    return f"{value:.6g}"
+
+
+def exactly(value: float) -> str:
+    """The value of one element, so that two that differ in float32 look different."""
+    return f"{value:.9g}"
+
+
+def shape(dims: tuple[int, ...]) -> str:
+    """[3, 224, 224]."""
+    return f"[{', '.join(map(str, dims))}]"

@@ -1,0 +1,190 @@
+"""The candidates of the matrix against the original, timed in turns; then the floors and where the time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import DeployOpsError, UsageError
+from ..export.buffers import buffers_kept
+from ..ort_ops.arrays import to_array
+from ..ort_ops.diagnosis import parsed
+from ..ort_ops.engine import EngineError
+from ..ort_ops.library_manifest import LibraryManifest, manifest_path, read_manifest
+from .backends import Request, Runner
+from .backends.torch import described
+from .choice import Choice
+from .expectations import Expectation
+from .latency.analysis import explained, values_of
+from .latency.device import timed
+from .latency.fingerprint import fingerprint, load_note
+from .latency.gpus import GPUS, gpu
+from .latency.limits import judge
+from .latency.machine import Machine, this_machine
+from .latency.measurement import measure, merged
+from .latency.record import LatencyRecord
+from .latency.torch_profile import traced
+from .matrix import Column
+from .options import Options
+from .original import Original
+from .record import FAILED
+from .supervision import Journal
+
+__all__ = ["timed_candidates"]
+
+# It shows faults, and is no way to deploy.
+_UNTIMED = ("onnxruntime, optimiser off", "pytorch")
+_MOST_SAMPLES = 3  # shapes of a full sweep that are timed
+
+
+def timed_candidates(
+    original: Original,
+    path: Path,
+    expectations: Sequence[Expectation],
+    columns: Sequence[Column],
+    choices: Sequence[Choice],
+    request: Request,
+    options: Options,
+    journal: Journal,
+) -> tuple[LatencyRecord | None, list[str]]:
+    """The record, judged by the user's limits; and notes. None where there is nothing to time.
+
+    A backend is timed on a sample that it ran: the first, and in a full sweep other shapes.
+    """
+    gpus = [_named(name) for name in options.gpus]
+    notes: list[str] = []
+    records: list[LatencyRecord] = []
+    machine: Machine | None = None
+    samples = _shapes(expectations, _MOST_SAMPLES if options.sweep == "full" else 1)
+    for expectation in samples:
+        label = expectation.sample.label
+        names = [
+            choice
+            for choice, column in zip(choices, columns, strict=True)
+            if choice.kind.name not in _UNTIMED
+            and not column.record.missing
+            and all(c.output != "*" or c.verdict != FAILED for c in column.cells if c.sample == label)
+            and any(c.sample == label for c in column.cells)
+        ]
+        with ExitStack() as stack:
+            runners: dict[str, Runner] = {}
+            for choice in names:
+                journal.running(label, choice.kind.name, "opened to be timed")
+                try:
+                    runner = choice.kind.open(request)
+                    stack.callback(runner.close)
+                    runner.run(expectation.inputs, expectation.sample)
+                except (DeployOpsError, EngineError) as error:
+                    notes.append(f"{choice.kind.name} is not timed: {error}")
+                    continue
+                runners[choice.kind.name] = runner
+            journal.running(label, "", "timing")
+            try:
+                record = _measured(original, expectation, runners, request)
+            except Exception as error:  # the original's or a runtime's own
+                notes.append(f"latency at {label} is not measured: {described(error)}")
+                continue
+            if machine is None:
+                journal.running(label, "", "measuring this machine's limits")
+                machine = this_machine(record.threads)
+            records.append(
+                _analysed(record, original, expectation, path, runners, machine, request, journal, gpus)
+            )
+    if not records:
+        return None, notes
+    record = merged(records)
+    if note := load_note():
+        record = replace(record, notes=(*record.notes, note))
+    baseline = options.baseline.latency if options.baseline is not None else None
+    if options.baseline is not None and baseline is None:
+        notes.append("the baseline holds no latency, so there is nothing to compare with")
+    record = judge(record, options.limits, baseline, seed=options.seed)
+    journal.latency(record)
+    return record, notes
+
+
+def _named(name: str) -> Machine:
+    found = gpu(name)
+    if found is None:
+        raise UsageError(f"no figures of a GPU {name!r} are known; known are {', '.join(GPUS)}")
+    return found
+
+
+def _shapes(expectations: Sequence[Expectation], most: int) -> list[Expectation]:
+    """The first of each set of input shapes."""
+    found: dict[Any, Expectation] = {}
+    for expectation in expectations:
+        shapes = tuple((n, tuple(getattr(v, "shape", ()))) for n, v in expectation.inputs)
+        found.setdefault(shapes, expectation)
+    return list(found.values())[:most]
+
+
+def _measured(
+    original: Original, expectation: Expectation, runners: dict[str, Runner], request: Request
+) -> LatencyRecord:
+    assert request.threads is not None
+    versions = {k: v for runner in runners.values() for k, v in runner.versions.items()}
+    with buffers_kept(original.model):
+        return measure(
+            {
+                "pytorch": timed(original.call(expectation.sample)),
+                **{name: runner.time for name, runner in runners.items()},
+            },
+            expectation.sample.label,
+            threads=request.threads,
+            loads={name: runner.load_ms for name, runner in runners.items()},
+            pools={
+                name: max(runner.pools.values(), default=request.threads) for name, runner in runners.items()
+            },
+            fingerprint=fingerprint(request.threads, versions),
+        )
+
+
+def _analysed(
+    record: LatencyRecord,
+    original: Original,
+    expectation: Expectation,
+    path: Path,
+    runners: dict[str, Runner],
+    machine: Machine,
+    request: Request,
+    journal: Journal,
+    gpus: Sequence[Machine],
+) -> LatencyRecord:
+    label = expectation.sample.label
+    notes = []
+    traces: dict[str, dict[str, str]] = {"runtime": {}, "torch": {}}
+    for name, runner in runners.items():
+        journal.running(label, name, "profiling")
+        try:
+            traces["torch" if name.startswith("torch") else "runtime"][name] = runner.profile()
+        except (DeployOpsError, EngineError, AttributeError) as error:
+            notes.append(f"no profile of {name} at {label}: {described(error)}")
+    journal.running(label, "pytorch", "profiling")
+    try:
+        with buffers_kept(original.model):
+            traces["torch"]["pytorch"] = traced(
+                original.source or original.model, original.call(expectation.sample)
+            )
+    except Exception as error:  # the original's own
+        notes.append(f"no profile of pytorch at {label}: {described(error)}")
+    journal.running(label, "", "floors")
+    record = explained(
+        record,
+        label,
+        parsed(path),
+        values_of({n: to_array(v) if hasattr(v, "detach") else v for n, v in expectation.inputs}),
+        machine,
+        runtime_traces=traces["runtime"],
+        torch_traces=traces["torch"],
+        libraries=_manifests(request.libraries),
+        gpus=gpus,
+    )
+    return replace(record, notes=(*record.notes, *notes))
+
+
+def _manifests(libraries: Sequence[Path]) -> list[LibraryManifest]:
+    return [read_manifest(path) for path in libraries if manifest_path(path).is_file()]

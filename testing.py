@@ -194,30 +194,19 @@ def _operators(pack: Any, beside: Path) -> list[Operator]:
 def _operator_report(op: Operator, dtype: str, backend: str, folder: Path, options: dict[str, Any]) -> Report:
     """One report of all the files that an operator's samples need, with every cell's `subject` the operator."""
     from .validation import validate
+    from .validation.operator_run import joined
     from .validation.operators import operator_subjects
-    from .validation.record import BackendRecord, Report
+    from .validation.record import Report
 
-    merged = Report(f"{op.name} in {dtype}", "", (), (BackendRecord(backend, required=True),))
+    asked = {"latency": False, **options, "backends": [backend], "require": [backend]}
+    reports = []
     for subject in operator_subjects(op, (dtype,), folder, options.get("seed", 0)):
-        if subject.onnx is None:
-            cells = tuple(replace(c, backend=backend) for c in subject.unchecked)
-            merged = replace(merged, cells=(*merged.cells, *cells), notes=(*merged.notes, *subject.notes))
-            continue
-        part = validate(
-            subject.module,
-            subject.onnx,
-            samples=subject.samples,
-            **{"latency": False, **options, "backends": [backend]},
-        )
-        merged = replace(
-            merged,
-            cells=(*merged.cells, *(replace(c, subject=op.name) for c in part.cells)),
-            backends=tuple(replace(b, required=True) for b in part.backends if b.name == backend)
-            or merged.backends,
-            findings=(*merged.findings, *part.findings),
-            notes=tuple(dict.fromkeys((*merged.notes, *subject.notes, *part.notes))),
-        )
-    return merged
+        unchecked = tuple(replace(c, backend=backend) for c in subject.unchecked)
+        reports.append(Report(op.name, "", unchecked, notes=subject.notes))
+        if subject.onnx is not None and subject.samples:
+            part = validate(subject.module, subject.onnx, samples=subject.samples, **asked)
+            reports.append(replace(part, cells=tuple(replace(c, subject=op.name) for c in part.cells)))
+    return replace(joined(reports), model=f"{op.name} in {dtype}", onnx="", files=())
 
 
 def _not_checked(report: Report) -> str:

@@ -13,6 +13,7 @@ import click
 from .. import __version__
 from ..errors import DeployOpsError
 from .compile import compile_command
+from .emulate import emulate
 from .export import export
 from .inspect import inspect
 from .ops import ops
@@ -31,7 +32,7 @@ def cli() -> None:
     """
 
 
-for _command in (export, validate, report, inspect, compile_command, ops):
+for _command in (export, validate, report, inspect, compile_command, emulate, ops):
     cli.add_command(_command)
 
 

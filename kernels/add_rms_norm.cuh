@@ -10,7 +10,7 @@ constexpr int add_rms_norm_tactics = row_tactics;
 namespace detail {
 
 template <class T, int N>
-__global__ void __launch_bounds__(most_row_threads<T>, 1)
+__global__ void __launch_bounds__(most_row_threads<T, N>, 1)
     add_rms_norm_kernel(const T* x, const T* residual, const T* weight, int64_t rows, int64_t n, wide_t<T> eps, T* y,
                         T* residual_out) {
   using W = wide_t<T>;

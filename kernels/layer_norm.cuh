@@ -28,7 +28,7 @@ __device__ inline wide_t<T> mean_over_row(RowPart<T, N>& part, const T* x, int64
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(most_row_threads<T>, 1)
+__global__ void __launch_bounds__(most_row_threads<T, N>, 1)
     layer_norm_kernel(const T* x, const T* weight, const T* bias, int64_t rows, int64_t n, wide_t<T> eps, T* y) {
   using W = wide_t<T>;
   RowPart<T, N> part;

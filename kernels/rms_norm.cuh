@@ -43,7 +43,7 @@ __device__ inline void scale_row(RowPart<T, N>& part, const T* x, int64_t n, wid
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(most_row_threads<T>, 1)
+__global__ void __launch_bounds__(most_row_threads<T, N>, 1)
     rms_norm_kernel(const T* x, const T* weight, int64_t rows, int64_t n, wide_t<T> eps, T* y) {
   RowPart<T, N> part;
   for (int64_t row = first_row(); row < rows; row += row_step()) {

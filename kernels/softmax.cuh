@@ -36,7 +36,7 @@ struct ExpSum {
 };
 
 template <class T, int N>
-__global__ void __launch_bounds__(most_row_threads<T>, 1)
+__global__ void __launch_bounds__(most_row_threads<T, N>, 1)
     softmax_rows_kernel(const T* x, int64_t rows, int64_t n, T* y) {
   using W = wide_t<T>;
   RowPart<T, N> part;

@@ -8,10 +8,12 @@ from ..ort_ops.library import NAME, shipped_folder
 from .backends import BACKENDS, Kind, chosen
 from .options import Options
 
-__all__ = ["Choice", "choose"]
+__all__ = ["AS_WRITTEN", "Choice", "choose"]
+
+AS_WRITTEN = "onnxruntime, optimiser off"
 
 # What the file is deployed with, and what shows faults of the file itself.
-_DEPLOYED = ("onnxruntime", "onnxruntime, optimiser off", "onnxruntime+library")
+_DEPLOYED = ("onnxruntime", AS_WRITTEN, "onnxruntime+library")
 _ENGINES = ("tensorrt", "tensorrt-rtx")
 
 

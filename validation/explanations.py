@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NotCheckedError
 from ..export.buffers import buffers_kept
-from ..ort_ops.diagnosis import parsed
-from .backends import Kind, Request, Runner
+from .backends import BACKENDS, Kind, Request, Runner
 from .backends.torch import described
 from .bisection import bisect
-from .choice import Choice
-from .diagnosis import before, explain, explain_golden
+from .choice import AS_WRITTEN, Choice
+from .diagnosis import explain, explain_golden
+from .diagnosis.file_values import inside_file
 from .diagnosis.variants import followed_variant
+from .expectations import Expectation
 from .matrix import Column, Failure
 from .options import Options
 from .original import Original
@@ -42,27 +43,40 @@ def explained(
     original: Original,
     path: Path,
     graph: onnx.GraphProto,
-    samples: Sequence[Sample],
+    expectations: Sequence[Expectation],
     columns: Sequence[Column],
     choices: Sequence[Choice],
     request: Request,
     options: Options,
     journal: Journal,
 ) -> Explanation:
-    """What stands in the file before it runs; and of each backend's first failed sample, what may be behind it."""
-    functions = parsed(path).functions
-    found = Explanation(list(before(original.source or original.model, graph, samples, functions)))
+    """Of each backend's first failed sample, what may be behind it."""
+    found = Explanation()
+    unsteady = next((e for e in expectations if any(o.unsteady for o in e.outputs)), None)
+    if unsteady is not None:
+        journal.running(unsteady.sample.label, "pytorch", "looking for randomness")
+        with buffers_kept(original.model):
+            arrays = [o.array for o in unsteady.outputs]
+            found.findings += explain(original, unsteady.sample, arrays, unsteady.outputs, graph)
+    samples = [e.sample for e in expectations]
     for choice, column in zip(choices, columns, strict=True):
         if column.failure is None:
             continue
         journal.running(column.failure.expectation.sample.label, "pytorch", "looking for an explanation")
-        found.findings += _of(original, graph, column.failure, choice.kind.name)
+        found.findings += _of(original, path, graph, column.failure, choice.kind.name, request)
         if options.bisect:
             found.bisections.append(_bisected(original, path, choice.kind, column, samples, request, journal))
     return found
 
 
-def _of(original: Original, graph: onnx.GraphProto, failure: Failure, backend: str) -> list[Finding]:
+def _of(
+    original: Original,
+    path: Path,
+    graph: onnx.GraphProto,
+    failure: Failure,
+    backend: str,
+    request: Request,
+) -> list[Finding]:
     sample, expected = failure.expectation.sample, failure.expectation.outputs
     findings = []
     variant = followed_variant(original, sample, failure.got, expected)
@@ -79,7 +93,14 @@ def _of(original: Original, graph: onnx.GraphProto, failure: Failure, backend: s
     try:
         with buffers_kept(original.model):
             findings += explain(
-                original, sample, failure.got, expected, graph, again=failure.again, backend=backend
+                original,
+                sample,
+                failure.got,
+                expected,
+                graph,
+                again=failure.again,
+                backend=backend,
+                file_values=inside_file(path, failure.expectation.inputs, _as_written(request)),
             )
             if any(c.judged_as == "golden" for c in failure.cells):
                 findings += explain_golden(original, sample, expected, graph)
@@ -88,6 +109,11 @@ def _of(original: Original, graph: onnx.GraphProto, failure: Failure, backend: s
             Finding("diagnosis", "note", f"the search for an explanation ended early: {described(error)}")
         )
     return findings
+
+
+def _as_written(request: Request) -> Callable[[Path], Runner]:
+    """Opens a file with every node kept."""
+    return lambda file: BACKENDS[AS_WRITTEN].open(replace(request, onnx=file))
 
 
 def _bisected(

@@ -63,12 +63,14 @@ def run_backend(
     missing = kind.missing(request)
     column = Column(BackendRecord(kind.name, required, missing))
     if missing:
+        column.cells = _unchecked(kind.name, expectations, missing, subject)
         return column
     journal.running(backend=kind.name, what="being opened", subject=subject)
     try:
         runner = kind.open(request)
     except NotCheckedError as error:
         column.record = BackendRecord(kind.name, required, str(error))
+        column.cells = _unchecked(kind.name, expectations, str(error), subject)
         return column
     except (ModelFileError, EngineError) as error:
         for e in expectations:
@@ -91,6 +93,13 @@ def run_backend(
         files = tuple(file_record(path) for path in runner.files)
         column.record = BackendRecord(kind.name, required, "", dict(runner.versions), files)
     return column
+
+
+def _unchecked(backend: str, expectations: Sequence[Expectation], reason: str, subject: str) -> list[Cell]:
+    """Of an operator a cell for each sample: another dtype of it may well run on the backend."""
+    if not subject:
+        return []
+    return [Cell(e.sample.label, "*", backend, NOT_CHECKED, reason, subject=subject) for e in expectations]
 
 
 def _one(

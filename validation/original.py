@@ -184,10 +184,12 @@ class Original:
         )
         source = _source(target, reverse, wider.narrow_ops if wider else set())
 
+        kinds = [a.dtype if is_float(a) else None for a in arrays]  # not the arrays: they may go to the disk
+
         def budgets(errors: list[Any], source: str, longer: bool = False) -> list[Budget]:
             return [
-                parity.derived(e, a.dtype, source, longer) if is_float(a) else parity.EXACT
-                for e, a in zip(errors, arrays, strict=True)
+                parity.EXACT if kind is None else parity.derived(e, kind, source, longer)
+                for e, kind in zip(errors, kinds, strict=True)
             ]
 
         @cache

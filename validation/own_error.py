@@ -7,7 +7,9 @@ both.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -49,28 +51,31 @@ class OwnError:
         reverse: bool,
     ) -> None:
         self.args, self.kwargs = call
-        self.arrays, self.wider = outputs
         self.narrow, self.wide, self.stepwise = runs
         self.floats, self.seed, self.reverse = floats, seed, reverse
-        self._plain = {i: [_own(self.arrays[i], self.wider[i])] for i in floats}
+        # no array is kept: the second look may come after those of many samples have gone to the disk
+        self._kinds = [(a.shape, a.dtype) for a in outputs[0]]
+        self._plain = {i: [_own(outputs[0][i], outputs[1][i])] for i in floats}
         self._steps: dict[int, list[Metrics]] = {i: [] for i in floats}
         self._turns = 0
 
     def first(self) -> list[Metrics]:
-        sizes = [self.arrays[i].size for i in self.floats if self.arrays[i].size]
+        sizes = [n for i in self.floats if (n := math.prod(self._kinds[i][0]))]
         self._repeat(min(MOST_REPETITIONS, -(-ENOUGH_ELEMENTS // min(sizes)) - 1) if sizes else 0)
         return self._joined(longer=False)
 
     def second(self) -> list[Metrics]:
         """Raises nothing: what does not run adds nothing."""
-        self._step(self.args, self.kwargs, self.wider)
+        if self.stepwise is not None:
+            with suppress(Exception):  # it ran before; should it not now, the nudged runs say what they can
+                self._step(self.args, self.kwargs, self.wide(self.args, self.kwargs))
         self._repeat(max(MORE_RUNS, self._turns, MOST_REPETITIONS if self._turns else 0), stepwise=True)
         return self._joined(longer=True)
 
     def _joined(self, longer: bool) -> list[Metrics]:
-        found = [Metrics(0) for _ in self.arrays]
+        found = [Metrics(0) for _ in self._kinds]
         for i in self.floats:
-            factor = 2.0**-29 if self.reverse and self.arrays[i].dtype == np.float64 else 1.0
+            factor = 2.0**-29 if self.reverse and self._kinds[i][1] == np.float64 else 1.0
             found[i] = pooled(self._plain[i], factor)
             if longer:
                 # the worst of the runs: errors that many elements share differ from run to run
@@ -89,7 +94,7 @@ class OwnError:
                 p, w = self.narrow(args, kwargs), self.wide(args, kwargs)
             except Exception:  # a value that must be exact was nudged: do without
                 return
-            if [x.shape for x in p] != [x.shape for x in self.arrays] or len(w) != len(p):
+            if [x.shape for x in p] != [shape for shape, _ in self._kinds] or len(w) != len(p):
                 return
             for i in self.floats:
                 if w[i].shape == p[i].shape:
@@ -105,7 +110,7 @@ class OwnError:
         except Exception:  # a decomposition that does not run: then nothing is known from it
             return
         for i in self.floats:
-            if i < len(p) and p[i].shape == wide[i].shape and p[i].dtype == self.arrays[i].dtype:
+            if i < len(p) and p[i].shape == wide[i].shape and p[i].dtype == self._kinds[i][1]:
                 self._steps[i].append(_own(p[i], wide[i]))
 
 

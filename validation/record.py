@@ -147,7 +147,7 @@ class Culprit:
     Attributes:
         node, op_type, domain: of the ONNX node; `output` the value that differs.
         module: path of the user's module, such as "encoder.layers.3.act"; empty where unknown.
-        line: "net.py:41" and the code there, as recorded at tracing; empty where unknown.
+        line: "net.py:41 in forward: the code there", as recorded at tracing; empty where unknown.
         inputs: ranges of the node's inputs.
         metrics, budget: of `output`.
     """

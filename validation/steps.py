@@ -14,25 +14,27 @@ from ..ort_ops.diagnosis import parsed
 from .backends import ModelSource, Request, Sample
 from .backends.cores import thread_findings
 from .backends.torch import evaluating
-from .choice import Choice, choose
+from .choice import AS_WRITTEN, Choice, choose
+from .diagnosis import before
 from .expectations import Expectation, Expectations
 from .explanations import explained
 from .inputs.golden import golden_cells
 from .inputs.samples import named_inputs, resolve
+from .latency.limits import unjudged
+from .latency.record import LatencyRecord
 from .matrix import Column, expect_known_outputs, run_backend
 from .options import Options
 from .original import Original, OriginalFailed, callable_of
 from .precision import in_the_files_precision
 from .provenance import environment, file_record
-from .record import NOT_CHECKED, BackendRecord, Cell, Report
+from .record import NOT_CHECKED, BackendRecord, Cell, Finding, Report
+from .reports.rejudge import LIMITS
 from .supervision import Heading, Journal, NullJournal, Planned
 from .timing import timed_candidates
 
 __all__ = ["compare"]
 
 StrPath = str | os.PathLike[str]
-
-AS_WRITTEN = "onnxruntime, optimiser off"
 
 
 def compare(
@@ -62,7 +64,8 @@ def compare(
     options = options or Options()
     journal = journal or NullJournal()
     path = _existing(onnx)
-    graph = parsed(path).graph
+    parsed_model = parsed(path)
+    graph = parsed_model.graph
     choices = choose(options)
     original = Original(callable_of(model), options.limits.atol, options.limits.rtol, options.seed)
     if inputs is None and signature is None and samples is None and options.folder is None:
@@ -89,6 +92,9 @@ def compare(
         tuple(file_record(p) for p in (path, *([source.path] if source is not None else []))),
     )
     journal.heading(heading)
+    findings = before(
+        original.model, graph, found, parsed_model.functions
+    )  # as the user gave it, not in eval mode
     with _threads(count), evaluating(original.model), buffers_kept(original.model), torch.no_grad():
         original, found = in_the_files_precision(original, graph, found)
         request = Request(
@@ -116,14 +122,17 @@ def compare(
             cells = _run_original(original, found, names, expectations, journal, subject)
             columns = [_column(c, request, expectations, options, journal, subject) for c in choices]
             expect_known_outputs(options.modes, columns)
-            explanation = explained(original, path, graph, found, columns, choices, request, options, journal)
+            explanation = explained(
+                original, path, graph, expectations.all(), columns, choices, request, options, journal
+            )
             latency = None
             if options.latency:
                 latency, more = timed_candidates(
                     original, path, expectations.all(), columns, choices, request, options, journal
                 )
                 remarks |= dict.fromkeys(more)
-    findings = [
+            findings += _unmet(latency, options)
+    findings += [
         *(f for column in columns for f in column.findings),
         *explanation.findings,
         *thread_findings({c.record.name: c.pools for c in columns if c.pools}),
@@ -193,6 +202,14 @@ def _column(
         )
     journal.backend(column.record)
     return column
+
+
+def _unmet(latency: LatencyRecord | None, options: Options) -> list[Finding]:
+    """Limits that nothing was held against."""
+    baseline = options.baseline.latency if options.baseline is not None else None
+    why = unjudged(latency, options.limits, baseline)
+    advice = "measure latency, with a backend beside the original"
+    return [Finding(LIMITS, "not checked", why, advice=advice)] if why else []
 
 
 def _for(choice: Choice, expectations: Expectations, options: Options) -> list[Expectation]:

@@ -54,6 +54,7 @@ def timed_candidates(
 
     A backend is timed on a sample that it ran: the first, and in a full sweep other shapes.
     """
+    disturbed = load_note()  # before our own work counts as load
     gpus = [_named(name) for name in options.gpus]
     notes: list[str] = []
     records: list[LatencyRecord] = []
@@ -96,8 +97,8 @@ def timed_candidates(
     if not records:
         return None, notes
     record = merged(records)
-    if note := load_note():
-        record = replace(record, notes=(*record.notes, note))
+    if disturbed:
+        record = replace(record, notes=(*record.notes, disturbed))
     baseline = options.baseline.latency if options.baseline is not None else None
     if options.baseline is not None and baseline is None:
         notes.append("the baseline holds no latency, so there is nothing to compare with")
@@ -127,6 +128,9 @@ def _measured(
 ) -> LatencyRecord:
     assert request.threads is not None
     versions = {k: v for runner in runners.values() for k, v in runner.versions.items()}
+    import torch
+
+    pools = {name: max(runner.pools.values(), default=request.threads) for name, runner in runners.items()}
     with buffers_kept(original.model):
         return measure(
             {
@@ -136,9 +140,7 @@ def _measured(
             expectation.sample.label,
             threads=request.threads,
             loads={name: runner.load_ms for name, runner in runners.items()},
-            pools={
-                name: max(runner.pools.values(), default=request.threads) for name, runner in runners.items()
-            },
+            pools={"pytorch": torch.get_num_threads(), **pools},
             fingerprint=fingerprint(request.threads, versions),
         )
 

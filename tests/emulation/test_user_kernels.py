@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -248,6 +249,31 @@ def test_a_kernel_that_does_not_end_is_stopped(declare: Declare) -> None:
             library.run(op, (torch.ones(3),))
         with pytest.raises(KernelFault, match="did not end"):  # another process is started
             library.run(op, (torch.ones(3),))
+
+
+SNAKE = """
+@operator("user::snake")
+def snake(x: Tensor, alpha: float = 1.0) -> Tensor:
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    return (wide + torch.sin(alpha * wide) ** 2 / alpha).to(x.dtype)
+
+@snake.fake
+def _(x, alpha=1.0):
+    return torch.empty_like(x)
+
+@snake.samples
+def _(draw):
+    yield draw(3, 5), 0.5
+    yield draw(0, 4), 1.0
+    yield draw(7000), 1.0
+"""
+
+
+def test_the_kernel_of_the_documentation(declare: Declare) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "emulation.md").read_text()
+    found = re.search(r"^```cpp\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    assert status(declare("snake", found[1], SNAKE))[0] == "passed"
 
 
 def test_an_unknown_sanitizer_is_refused() -> None:

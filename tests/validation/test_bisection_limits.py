@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -466,3 +469,53 @@ def test_integers_that_overflow(tmp_path: Path) -> None:
     assert found.culprit is not None, found.text
     assert found.culprit.node == "back"
     assert "must be equal" in found.text
+
+
+@deployops.operator("bisected::twice", onnx="bisected::Twice", version=3, dtypes="float32")
+def twice(v: torch.Tensor) -> torch.Tensor:
+    """2 x."""
+    return v * 2
+
+
+@twice.fake
+def _(v: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(v)
+
+
+@twice.body
+def _(op: Any, v: Any) -> Any:
+    return op.Add(v, v)
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(self, v: torch.Tensor) -> torch.Tensor:
+        return self.last(twice(self.first(v)))
+
+
+def test_a_library_whose_kernel_is_wrong(tmp_path: Path) -> None:
+    """Built from the source of the tests' library, with another factor: the body in the file is right."""
+    compiler = shutil.which("g++")
+    if compiler is None or sys.platform != "linux":
+        pytest.skip("not checked: no g++ to build a custom-operator library with")
+    text = (Path(__file__).parents[1] / "ort_ops" / "twice.cc").read_text()
+    changes = (("= 2 * static_cast", "= 2.01f * static_cast"), ('"acme"', '"bisected"'))
+    for old, new in changes:
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    source = tmp_path / "twice_and_a_bit.cc"
+    source.write_text(text)
+    library = source.with_suffix(".so")
+    subprocess.run([compiler, "-std=c++17", "-fPIC", "-shared", "-o", library, source], check=True)
+
+    net = seeded(Twice())
+    path = tmp_path / "twice.onnx"
+    deployops.export_model(net, (x(2, 8),), out=path, dynamic={"v": {0: "batch"}})
+    assert "did not fail again" in bisected(net, path, x(5, 8)).text  # the body
+    found = bisected(net, path, x(5, 8), backend=opener(libraries=[library], isolate=True))
+    assert found.culprit is not None, found.text
+    assert (found.culprit.domain, found.culprit.op_type) == ("bisected", "Twice")
+    assert "the backend, or its library, computes another" in found.text

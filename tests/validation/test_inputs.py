@@ -170,9 +170,13 @@ def test_what_each_distribution_promises(dtype: torch.dtype) -> None:
     size = {k: float(v.double().abs().nan_to_num(0, 0, 0).max()) for k, v in made.items() if v is not None}
     assert size["large"] > (20 if dtype.itemsize == 2 else 100)
     assert size["tiny"] < 0.01
-    assert size["zeros"] == 0
-    assert made["constant"] is not None
-    assert len(made["constant"].unique()) == 1
+    zeros, constant = made["zeros"], made["constant"]
+    assert zeros is not None
+    assert bool((zeros[0] == 0).all())
+    assert 0.4 < float((zeros == 0).double().mean()) < 0.65
+    assert constant is not None
+    assert len(constant[0].unique()) == 1
+    assert float((constant.double() / constant[0, 0].double() - 1).abs().max()) < 0.01
     assert made["with NaN"] is not None
     assert bool(made["with NaN"].flatten()[[0, -1]].isnan().all())
     assert made["with Inf"] is not None
@@ -212,6 +216,23 @@ def test_given_samples_are_taken_as_they_are_and_that_is_said() -> None:
 def test_an_unknown_sweep_is_refused() -> None:
     with pytest.raises(UsageError, match="quick or full, not 'huge'"):
         resolve(nn.Identity(), graph_of(), (X,), None, None, 3, 0, "huge")  # type: ignore[arg-type]
+
+
+def test_repeated_items_differ_and_stay_in_the_examples_range() -> None:
+    found = resolve(nn.Identity(), graph_of(x=("float", ["n", 6])), (X,), None, None, 3, 0)
+    grown = found[2].args[0]
+    assert grown.shape == (8, 6)
+    assert len(grown.unique()) >= grown.numel() - 4  # all but the extremes, which stay
+    assert float(grown.min()) >= float(X.min())
+    assert float(grown.max()) <= float(X.max())
+    nearest = (grown[:, None] / X[None] - 1).abs().amax(-1).amin(1)  # to the item that it repeats
+    assert float(nearest.max()) <= 2**-6 + 1e-6
+
+
+def test_masks_and_classes_as_floats_keep_their_values() -> None:
+    mask = torch.tensor([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
+    for sample in resolve(nn.Identity(), graph_of(x=("float", ["n", 3])), (mask,), None, None, 4, 0):
+        assert set(sample.args[0].unique().tolist()) <= {0.0, 1.0}
 
 
 # Sizes.

@@ -69,8 +69,14 @@ def test_a_crash_is_a_failure_with_the_signal_and_the_last_words(
 ) -> None:
     report = validate(double, twice, (X,), libraries=[library("CRASH")])
     assert report.exit_code == 1
-    assert [c.verdict for c in report.cells] == ["failed"] * len(report.cells)
     assert len({c.sample for c in report.cells}) == 3
+    # two samples in a row, each in a process of its own, are enough for a backend
+    assert {c.verdict for c in report.cells} == {"failed", "not checked"}
+    assert all(
+        "not run: its process ended 2 times in a row" in c.reason
+        for c in report.cells
+        if c.verdict != "failed"
+    )
     assert "crash, SIGKILL. Its last words: twice: about to crash" in report.cells[0].reason
 
 
@@ -91,7 +97,9 @@ def test_printing_libraries_do_not_disturb(twice: Path, library: Callable[[str],
 def test_missing_library_is_not_checked(twice: Path) -> None:
     report = validate(double, twice, (X,), latency=False)
     assert report.exit_code == 3
-    assert "nothing implements: acme::Twice" in report.cells[0].reason
+    missing = {b.name: b.missing for b in report.backends}
+    assert "acme::Twice" in missing["onnxruntime"]
+    assert not [c for c in report.cells if c.verdict == "passed"]
 
 
 def test_error_kinds_cross_the_process(twice: Path) -> None:
@@ -239,7 +247,7 @@ def test_an_interrupt_ends_the_child_and_its_answer_is_not_taken_for_the_next(
 
 
 def test_standard_input_is_empty_and_messages_go_on(faulty: Callable[..., Runner]) -> None:
-    runner = faulty()
+    runner = faulty(limit_s=100)
     for rows in (7, 1, 7):
         run(runner, rows)
 

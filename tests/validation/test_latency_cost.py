@@ -228,6 +228,52 @@ def test_sizes_that_the_model_computes_are_followed(export: Any, batch: int, ste
     assert found.written == batch * steps * 8 * 4
 
 
+@pytest.mark.parametrize(
+    ("op_type", "inputs"),
+    [("ConstantOfShape", ["many"]), ("Range", ["zero", "number", "one"]), ("Expand", ["one", "many"])],
+)
+def test_few_numbers_that_ask_for_a_trillion_are_not_computed(
+    op_type: str, inputs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The size is computed from the input's, in a way that shape inference does not follow (a Div)."""
+    import onnx.reference
+
+    run = []
+
+    real = onnx.reference.ReferenceEvaluator
+
+    def recorded(model: onnx.ModelProto) -> Any:
+        run.append(model.graph.node[0].op_type)
+        if op_type in run:
+            raise RuntimeError("it would take all the memory")
+        return real(model)
+
+    monkeypatch.setattr(onnx.reference, "ReferenceEvaluator", recorded)
+    numbers = {
+        "big": np.array([10**12], np.int64),
+        "zero": np.array(0),
+        "one": np.array(1),
+        "two": np.array([2]),
+    }
+    nodes = [
+        helper.make_node("Shape", ["x"], ["size"]),
+        helper.make_node("Div", ["size", "two"], ["half"]),
+        helper.make_node("Mul", ["half", "big"], ["many"]),
+        helper.make_node("Squeeze", ["many"], ["number"]),
+        helper.make_node(op_type, inputs, ["made"]),
+        helper.make_node("Relu", ["x"], ["y"]),
+    ]
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in ("x", "y")]
+    stored = [onnx.numpy_helper.from_array(v, n) for n, v in numbers.items()]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], stored)
+    model_cost(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10),
+        {"x": Value(F, (2,))},
+    )
+    assert "Mul" in run
+    assert op_type not in run
+
+
 def _custom(body: bool) -> onnx.ModelProto:
     """y = acme::Square(x·w); its body is x·x + x."""
     nodes = [

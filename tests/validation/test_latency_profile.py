@@ -327,11 +327,17 @@ def test_inputs_under_other_names_are_taken_in_their_order(exported: tuple[Net, 
     assert {r.machine for r in right.rooflines} == {"", *GPUS}
 
 
-def test_a_trace_that_cannot_be_read_is_a_note(exported: tuple[Net, torch.Tensor, Path]) -> None:
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [("?", "[]"), ('[{"cat": 1, "name": 2, "ts": "x", "dur": null}]', '{"traceEvents": 1}')],
+)
+def test_a_trace_that_cannot_be_read_is_a_note(
+    exported: tuple[Net, torch.Tensor, Path], ours: str, theirs: str
+) -> None:
     model = onnx.load(str(exported[2]))
     record = LatencyRecord(1, (timing_of("onnxruntime", "s", [2.0] * 20),))
     found = explained(
-        record, "s", model, {}, MACHINE, runtime_traces={"onnxruntime": "?"}, torch_traces={"p": "[]"}
+        record, "s", model, {}, MACHINE, runtime_traces={"onnxruntime": ours}, torch_traces={"p": theirs}
     )
     assert len(found.notes) == 3
     assert found.timings == record.timings

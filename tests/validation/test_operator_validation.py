@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,21 @@ def compared(subject: OperatorSubject) -> Report:
 
 def verdicts(op: Operator, folder: Path, *dtypes: str) -> Counter[str]:
     """Of ONNX Runtime as deployed, by verdict; "left out" for samples without a file."""
+    return counted(operator_subjects(op, dtypes or None, folder))
+
+
+def counted(subjects: Iterable[OperatorSubject]) -> Counter[str]:
     found: Counter[str] = Counter()
-    for subject in operator_subjects(op, dtypes or None, folder):
+    for subject in subjects:
         found["left out"] += len(subject.unchecked)
-        if subject.onnx is not None:
-            found.update(c.verdict for c in compared(subject).cells if c.backend == "onnxruntime")
+        if subject.onnx is None:
+            continue
+        report = compared(subject)
+        cells = [c for c in report.cells if c.backend == "onnxruntime"]
+        found.update(c.verdict for c in cells if c.verdict != "not checked")
+        gaps = [b.missing for b in report.backends if b.name == "onnxruntime"]
+        if "has no kernel for" in "".join([*gaps, *(c.reason for c in cells)]):
+            found["no kernel"] += len(subject.samples)
     return +found
 
 
@@ -76,16 +86,13 @@ def test_every_sample_is_compared_in_every_dtype(tmp_path: Path) -> None:
     assert {subject.dtype for subject in subjects} == {"float32", "float64", "float16", "bfloat16"}
     assert not any(subject.unchecked for subject in subjects)
     assert "float32, sample 3 (x: [2,2], k: 0.5)" in labels
-    assert verdicts(op, tmp_path, "float32", "float64") == {"passed": 12}
-
-
-def test_narrow_dtypes_are_run_in_their_own_dtype(tmp_path: Path) -> None:
-    op = scaled("narrow", 1.0)
-    for dtype in ("float16", "bfloat16"):
-        for subject in operator_subjects(op, (dtype,), tmp_path):
-            assert subject.onnx is not None
-            [value] = onnx.load(subject.onnx).graph.input
-            assert value.type.tensor_type.elem_type == getattr(onnx.TensorProto, dtype.upper())
+    names = {"float64": "DOUBLE", "float32": "FLOAT", "float16": "FLOAT16", "bfloat16": "BFLOAT16"}
+    for subject in subjects:  # narrow ones too are fed in their own dtype
+        assert subject.onnx is not None
+        [value] = onnx.load(subject.onnx).graph.input
+        assert value.type.tensor_type.elem_type == getattr(onnx.TensorProto, names[subject.dtype])
+    # ONNX Runtime's CPU provider has no Mul for bfloat16, and this body does not widen
+    assert counted(subjects) == {"passed": 18, "no kernel": 6}
 
 
 def test_a_wrong_body_fails(tmp_path: Path) -> None:
@@ -103,7 +110,7 @@ def test_what_the_exporter_refuses_is_noted_and_compared_all_the_same(tmp_path: 
 
 
 def test_absent_inputs_lists_and_attributes(tmp_path: Path) -> None:
-    @operator("h2_many::mix", onnx="h2_many::Mix", dtypes=("float32", "float16"))
+    @operator("h2_many::mix", onnx="h2_many::Mix", dtypes=("float32",))
     def mix(x: Tensor, bias: Tensor | None, xs: list[Tensor], mode: str = "sum") -> Tensor:
         total = x if bias is None else x + bias
         for t in xs:
@@ -128,8 +135,9 @@ def test_absent_inputs_lists_and_attributes(tmp_path: Path) -> None:
         yield draw(4), draw(4), []
         yield draw(3), None, [draw(3), draw(3)], "product"
 
-    assert verdicts(mix, tmp_path) == {"passed": 8}
-    names = [s.names for subject in operator_subjects(mix, ("float32",), tmp_path) for s in subject.samples]
+    subjects = list(operator_subjects(mix, None, tmp_path))
+    assert counted(subjects) == {"passed": 4}
+    names = [s.names for subject in subjects for s in subject.samples]
     assert ("inputs.x", "inputs.bias", "inputs.xs.0") in names
 
 
@@ -230,20 +238,19 @@ def test_without_a_body_the_node_stands_alone(tmp_path: Path) -> None:
     assert not model.functions
 
 
-@pytest.mark.parametrize("name", ["softmax", "add_rms_norm"])
-def test_shipped_operators_pass(name: str, tmp_path: Path) -> None:
-    op = next(o for o in registry.all_operators() if o.name == f"deployops::{name}")
-    found = verdicts(op, tmp_path)
-    outputs = len(op.interface.outputs)
-    assert found == {"passed": outputs * sum(len(op.make_samples(d)) for d in op.types.drawn)}
+def test_a_shipped_operator_with_two_outputs_passes(tmp_path: Path) -> None:
+    op = next(o for o in registry.all_operators() if o.name == "deployops::add_rms_norm")
+    found = verdicts(op, tmp_path, "float16")
+    assert found == {"passed": 2 * len(op.make_samples("float16"))}
 
 
-def test_the_same_seed_gives_the_same_calls(tmp_path: Path) -> None:
+def test_the_seed_decides_the_calls(tmp_path: Path) -> None:
     op = scaled("seeded", 1.0)
-    make: Callable[[int], Any] = lambda seed: [  # noqa: E731
-        s.args[0]["x"]
-        for subject in operator_subjects(op, ("float32",), tmp_path, seed)
-        for s in subject.samples
-    ]
-    assert all(torch.equal(a, b) for a, b in zip(make(0)[:3], make(0)[:3], strict=True))
-    assert not torch.equal(make(0)[0], make(1)[0])
+
+    def first(seed: int) -> Tensor:
+        subject = next(operator_subjects(op, ("float32",), tmp_path, seed))
+        value: Tensor = subject.samples[0].args[0]["x"]
+        return value
+
+    assert torch.equal(first(0), first(0))
+    assert not torch.equal(first(0), first(1))

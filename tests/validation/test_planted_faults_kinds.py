@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from .candidates import Inputs, Net, cast, cell, expected, inside_float32, on_onnxruntime
+from .candidates import Inputs, Net, cast, cell, each_node_rounded, expected, inside_float32, on_onnxruntime
 from .faults import FAULTS, Fault
 
 CASES = [pytest.param(f, d, id=f"{f.name}-{d}") for f in FAULTS for d in f.dtypes]
@@ -37,6 +37,33 @@ def test_found_and_its_twin_passed(fault: Fault, name: str) -> None:
     twin = cell(reference, candidate(fault.good, fault, inputs, dtype), fault.mode)
     assert twin.verdict == "passed", twin.reason
     found = cell(reference, candidate(fault.bad, fault, inputs, dtype), fault.mode)
+    assert found.verdict == "failed", f"used {found.used:.2f} of the budget"
+
+
+# There the two forms of GELU differ by less than what a node's rounding costs: see docs/budget.md.
+BELOW = {
+    "GELU: tanh for erf",
+    "GELU: erf for tanh",
+    "GELU: tanh for erf behind a layer",
+}
+
+
+NOISY = [
+    pytest.param(f, d, id=f"{f.name}-{d}")
+    for f in FAULTS
+    for d in f.dtypes
+    if f.exported and d != "float32" and not (d == "bfloat16" and f.name in BELOW)
+]
+
+
+@pytest.mark.parametrize(("fault", "name"), NOISY)
+@torch.no_grad()
+def test_found_in_the_noise_of_the_least_accurate_runtime(fault: Fault, name: str) -> None:
+    dtype = getattr(torch, name)
+    inputs = cast(fault.inputs, dtype)
+    reference = expected(Net(fault.good, **fault.constants).to(dtype).eval(), inputs)
+    bad = Net(fault.bad, **fault.constants).to(dtype).eval()
+    found = cell(reference, each_node_rounded(bad, inputs, dtype), fault.mode)
     assert found.verdict == "failed", f"used {found.used:.2f} of the budget"
 
 

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     from ...symbolic.operator import Operator
 
-__all__ = ["Built", "Sanitizer", "build"]
+__all__ = ["Built", "Sanitizer", "build", "device_jobs"]
 
 Sanitizer = Literal["address", "thread"]
 
 _HERE = Path(__file__).resolve().parent
 _CPP = _HERE / "cpp"
-_RUNTIME = ("context", "memory", "block", "meetings", "races", "undefined", "device", "interface")
+_DEVICE = ("context", "memory", "block", "meetings", "races", "undefined", "device")
 _NAME = "libdeployops_emulated.so"
 
 _FLAGS = (
@@ -104,7 +104,8 @@ def build(
         if op.name in jobs_of
     ]
     runtime: list[_Task] = [
-        (name, functools.partial(cache.compile, _runtime_job(name, compiler, sanitize))) for name in _RUNTIME
+        (job.name, functools.partial(cache.compile, job))
+        for job in (*device_jobs(compiler, sanitize), _cpp_job("interface", compiler, sanitize))
     ]
     made = run_all([*tasks, *runtime], jobs, progress)
     objects: list[Path] = []
@@ -200,7 +201,12 @@ def _runtime_flags(sanitize: Sanitizer | None) -> tuple[str, ...]:
     return (*_FLAGS, "-DDEPLOYOPS_EMULATION_RACES") if sanitize == "thread" else _FLAGS
 
 
-def _runtime_job(name: str, compiler: Compiler, sanitize: Sanitizer | None) -> CompileJob:
+def device_jobs(compiler: Compiler, sanitize: Sanitizer | None = None) -> list[CompileJob]:
+    """The objects of the emulated device itself: what code that calls CUDA's runtime interface is linked with."""
+    return [_cpp_job(name, compiler, sanitize) for name in _DEVICE]
+
+
+def _cpp_job(name: str, compiler: Compiler, sanitize: Sanitizer | None) -> CompileJob:
     return _job(f"emulation {name}", f'#include "{name}.cpp"\n', compiler, _runtime_flags(sanitize))
 
 

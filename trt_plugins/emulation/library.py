@@ -101,6 +101,8 @@ class EmulatedLibrary:
     ) -> list[torch.Tensor]:
         """Run an operator's kernel on the emulated device; the outputs as the ONNX node has them.
 
+        The arguments are copied: what the operator writes into one of them is among the outputs only.
+
         Args:
             op: an operator of the library, or its name.
             tactic: which way, below `tactics(op)`.
@@ -148,7 +150,7 @@ class EmulatedLibrary:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115
         # The package as it is imported here: as an installed one, or from its folder under whatever name.
         code = (
-            "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); "
+            "import runpy, sys; sys.path.append(sys.argv.pop(1)); "
             f"runpy.run_module('{__package__}.worker', run_name='__main__', alter_sys=True)"
         )
         command = [sys.executable, "-c", code, str(_import_root()), str(self.built.path)]

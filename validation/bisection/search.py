@@ -239,7 +239,10 @@ def _explains(case: _Case, suspect: Suspect) -> bool:
 
 def _named(case: _Case, suspect: Suspect, original: Original, passing: Sample | None) -> tuple[Culprit, str]:
     """The suspect run alone, and what is known of it."""
-    again = judge_parts(case.runs, case.reference, [suspect.part]) if case.runs.left else [suspect]
+    try:
+        again = judge_parts(case.runs, case.reference, [suspect.part])
+    except (Refused, NoMoreRuns):  # then it stands as it was found
+        again = [suspect]
     confirmed = next((s for s in again if s.name == suspect.name), None)
     culprit, remarks = culprit_of(case.workshop, case.reference, suspect)
     if confirmed is None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["FULL", "QUICK", "drawn", "is_drawable"]
+__all__ = ["FULL", "QUICK", "drawn", "is_drawable", "varied"]
 
 QUICK = ("large", "tiny")
 FULL = (
@@ -32,6 +32,8 @@ FULL = (
 _LARGE = 64.0  # exp saturates, GELU is at its tails
 _LARGE_NARROW = 4.0  # float16, bfloat16: beyond, scores of attention are rounded by more than exp forgives
 _TINY = 2.0**-12  # the square is far below every epsilon, no float16 is zero
+_NEARLY = 2.0**-10
+_VARIATION = 2.0**-6
 _NARROWEST = 2  # bytes: float8 holds too few numbers to draw from
 
 
@@ -59,6 +61,24 @@ def drawn(
         values = _within(values, kind, bounds, generator)
     result: torch.Tensor = _fitted(values, example.dtype)
     return None if torch.equal(result, example.detach()) else result
+
+
+def varied(grown: torch.Tensor, example: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Repeated items of an example, each element moved by at most a sixty-fourth of itself, inside its extremes.
+
+    The statistics of rounding errors take elements for independent: repeated ones are not. An example of few different
+    values (a mask of 0 and 1, classes as floats) is left as it is, and so is every zero.
+    """
+    import torch
+
+    if not _drawable(example) or grown.numel() <= example.numel():
+        return grown
+    finite = example.detach()[torch.isfinite(example.detach())]
+    if 2 * len(finite.unique()) < example.numel():
+        return grown
+    noise = torch.rand(grown.shape, generator=generator, dtype=torch.float64) * 2 - 1
+    moved = (grown.double() * (1 + _VARIATION * noise)).clamp(float(finite.min()), float(finite.max()))
+    return torch.where(torch.isfinite(grown), moved.to(grown.dtype), grown)
 
 
 def is_drawable(tensor: object) -> bool:
@@ -106,13 +126,29 @@ def _times(factor: float, narrow: float) -> Maker:
     return make
 
 
-def _all(factor: float) -> Maker:
-    def make(example: torch.Tensor, scale: float, finite: torch.Tensor, g: torch.Generator) -> torch.Tensor:
-        import torch
+def _zeros(example: torch.Tensor, scale: float, finite: torch.Tensor, g: torch.Generator) -> torch.Tensor:
+    """Half of the elements, and the whole first row (of the last axis).
 
-        return torch.full(example.shape, factor * scale, dtype=torch.float64)
+    Not all: equal numbers are rounded alike, so that the error of a long sum grows with its length, and differs between
+    two correct ways to add by more than rounding explains.
+    """
+    import torch
 
-    return make
+    keep = torch.rand(example.shape, generator=g, dtype=torch.float64) < 0.5
+    values = torch.where(keep, example.detach().double(), 0.0)
+    _first_row(values).fill_(0.0)
+    return values
+
+
+def _constant(example: torch.Tensor, scale: float, finite: torch.Tensor, g: torch.Generator) -> torch.Tensor:
+    """One number in the first row, in the others up to a thousandth: for the reason that `_zeros` gives."""
+    values = scale * (1 + _NEARLY * _normal(example, 1.0, finite, g))
+    _first_row(values).fill_(scale)
+    return values
+
+
+def _first_row(values: torch.Tensor) -> torch.Tensor:
+    return values.reshape(-1, values.shape[-1])[0] if values.dim() else values
 
 
 def _with(specials: Callable[[torch.dtype], Sequence[float]]) -> Maker:
@@ -144,8 +180,8 @@ _MAKERS: dict[str, Maker] = {
     "uniform": _uniform,
     "large": _times(_LARGE, _LARGE_NARROW),
     "tiny": _times(_TINY, _TINY),
-    "zeros": _all(0.0),
-    "constant": _all(1.0),
+    "zeros": _zeros,
+    "constant": _constant,
     "with NaN": _with(lambda _: (math.nan,)),
     "with Inf": _with(lambda _: (math.inf, -math.inf)),
     "with -0 and subnormals": _with(_subnormals),

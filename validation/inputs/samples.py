@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...errors import UsageError
 from ..backends import Sample
 from .call_names import leaf_names, named_inputs, parameters
+from .distributions import varied
 from .file_inputs import UNNAMED, file_inputs, file_outputs
 from .sample_files import FolderSample, read_folder
 from .sizes import OpenDim
@@ -152,6 +153,8 @@ def from_example(
             if old:
                 pick = torch.randint(0, old, (size[symbol],), generator=generator)
                 values[position] = values[position].index_select(axis, pick)
+        for position in dict.fromkeys(p for p, _, _ in axes):
+            values[position] = varied(values[position], leaves[position], generator)
         args, kwargs = _pytree.tree_unflatten(values, spec)
         label = ", ".join(f"{k}={v}" for k, v in size.items())
         found.append(Sample(label, args, kwargs, example.names))

@@ -57,7 +57,7 @@ def explained(
     found = None
     try:
         found = model_cost(model, _fed(model, inputs))
-    except (KeyError, ValueError) as error:
+    except Exception as error:  # a file may hold anything, and explains nothing then
         notes.append(f"no floor for the model at {sample}: {type(error).__name__}: {error}")
     if found is not None:
         floors += [
@@ -69,13 +69,13 @@ def explained(
     for candidate, text in (torch_traces or {}).items():
         try:
             profiles.append(torch_profile(text, candidate, sample))
-        except ValueError as error:  # noqa: PERF203 - one per candidate
+        except Exception as error:  # noqa: PERF203 - a trace comes from another process
             notes.append(f"no profile of {candidate} at {sample}: {error}")
     for candidate, text in (runtime_traces or {}).items():
         try:
             trace = read_trace(text)
             profile = runtime_profile(trace, model, candidate, sample, libraries)
-        except ValueError as error:
+        except Exception as error:  # likewise
             notes.append(f"no profile of {candidate} at {sample}: {error}")
             continue
         profiles.append(profile)

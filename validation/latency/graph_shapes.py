@@ -7,6 +7,7 @@ computed, and each other node is inferred from what is known before it.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,6 +105,8 @@ class _Walk:
             return None
         if any((v := self._values.get(n)) is not None and v.count > _MOST for n in node.output):
             return None
+        if _grows_to(node.op_type, [self._numbers[n] for n in node.input if n]) > _MOST:
+            return None
         try:
             got = ReferenceEvaluator(self._alone(node)).run(
                 None, {n: self._numbers[n] for n in node.input if n}
@@ -147,6 +150,16 @@ class _Walk:
             if name:
                 graph.output.add(name=name)
         return alone
+
+
+def _grows_to(op_type: str, numbers: list[Array]) -> float:
+    """Elements of the result of those operators that make many out of few numbers: a file may ask for any number."""
+    if op_type in ("ConstantOfShape", "Expand") and numbers:
+        return float(np.prod(numbers[-1].astype(np.float64)))
+    if op_type == "Range" and len(numbers) == 3:
+        start, limit, delta = (float(n.reshape(-1)[0]) for n in numbers)
+        return abs((limit - start) / delta) if delta else math.inf
+    return 0.0
 
 
 def _of_type(kind: onnx.TypeProto) -> Value | None:

@@ -144,7 +144,7 @@ class Totals:
             self.over = max(self.over, largest)
             if largest > 1:
                 self.mismatches += int(np.count_nonzero(score > 1))
-        self._keep_worst(start, score, error, got, want, place, largest)
+        self._keep_worst(start, score, got, want, place, largest)
 
         self.compared += got.size
         self.equal += got.size - int(np.count_nonzero(difference))
@@ -212,23 +212,22 @@ class Totals:
         self,
         start: int,
         score: Array,
-        error: Array,
         got: Array,
         want: Array,
         place: Array | None,
         largest: float,
     ) -> None:
-        if not largest > (self.worst[-1][0] if len(self.worst) == WORST else 0.0):
+        least = self.worst[-1][0] if len(self.worst) == WORST else 0.0
+        if not largest > least:
             return
-        count = min(WORST, score.size)
-        picked = (
-            np.argpartition(score, score.size - count)[score.size - count :] if score.size > count else None
-        )
-        at = np.arange(score.size) if picked is None else picked
+        at = np.flatnonzero(
+            score > least
+        )  # few, but for the first chunks: equal scores make a partition slow
+        if at.size > WORST:
+            at = at[np.argpartition(score[at], at.size - WORST)[at.size - WORST :]]
         found = [
             (float(score[i]), start + int(i if place is None else place[i]), float(got[i]), float(want[i]))
             for i in at.tolist()
-            if error[i] > 0
         ]
         self.worst = _worst(self.worst + found)
 

@@ -14,7 +14,7 @@ class Advisor:
     """Built once for a report: `of(cell)` looks at the cells beside it."""
 
     def __init__(self, report: Report) -> None:
-        self._bisected = {(b.sample, b.output, b.backend): b for b in report.bisections}
+        self._bisected = {(b.output, b.backend) for b in report.bisections}
         self._passed: dict[tuple[str, str, str], list[str]] = {}
         for c in report.cells:
             if c.verdict == PASSED:
@@ -41,8 +41,7 @@ class Advisor:
         return f"It passes on {', '.join(others[:3])}: look at what {cell.backend} does differently."
 
     def _next(self, cell: Cell) -> str:
-        bisection = self._bisected.get((cell.sample, cell.output, cell.backend))
-        if bisection is not None:
+        if (cell.output, cell.backend) in self._bisected:
             return "See where it begins to diverge, below."
         m = cell.metrics
         if m is None:

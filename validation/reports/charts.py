@@ -27,7 +27,7 @@ def histogram(title: str, bins: Sequence[tuple[float, float, int]], limit: float
     """Elements by the size of their error, on logarithmic axes.
 
     Args:
-        bins: (from, to, elements), ascending; the first may begin at 0.
+        bins: (from, to, elements), ascending; the first holds everything below it too.
         limit: an absolute tolerance, to be drawn.
     """
     top, bottom = 20.0, 130.0
@@ -56,7 +56,7 @@ def histogram(title: str, bins: Sequence[tuple[float, float, int]], limit: float
     if limit is not None and finite([limit], positive=True):
         parts.append(_upright(x(limit), top - 8, bottom))
         parts.append(_beside(f"atol {number(limit, 2)}", x(limit), top - 2))
-    words = f"{sum(c for _, _, c in shown)} elements; the fullest bin has {most}"
+    words = f"{sum(c for _, _, c in shown)} elements; the fullest bar has {most}; the first bar holds everything below it too"
     return figure(title, words, bottom + 24, parts)
 
 

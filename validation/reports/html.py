@@ -15,7 +15,7 @@ from . import charts, quantities
 from .advice import Advisor
 from .matrix import matrix
 from .plain_text import cut, lines_of, one_line
-from .summary import headline, lost, summaries, worst_first
+from .summary import alike_bisections, headline, lost, not_asked_for, summaries, worst_first
 from .svg import finite
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ def html(report: Report) -> str:
     checked, every = coverage(report)
     ordered = worst_first(report.cells)
     advisor = Advisor(report)
+    found = summaries(report)
+    wanted = [s for s in found if not not_asked_for(s)]
     return _template().render(
         report=report,
         words={FAILED: "failed", NOT_CHECKED: "not checked", PASSED: "passed"},
@@ -50,12 +52,14 @@ def html(report: Report) -> str:
         checked=checked,
         every=every,
         reasons=_reasons(ordered, advisor),
-        backends=[(s, lost(s.record, report) if s.record else False) for s in summaries(report)],
+        backends=[(s, lost(s.record, report) if s.record else False) for s in wanted],
+        idle=[s.name for s in found if not_asked_for(s)][:MOST_ROWS],
         matrix=matrix(report, MOST_ROWS),
         cells=ordered[:MOST_CELLS],
         cells_left=max(0, len(ordered) - MOST_CELLS),
         details=_details(ordered),
         findings=_findings(report),
+        bisections=alike_bisections(report),
         findings_left=max(0, len(report.findings) - MOST_FINDINGS),
         latency=_latency(report.latency) if report.latency is not None else None,
         limits=_limits(report),
@@ -121,13 +125,11 @@ def _details(ordered: list[Cell]) -> list[_Detail]:
         if len(found) >= (FEW_PASSED if cell.verdict == PASSED else MOST_DETAILS):
             break
         # 2**k overflows a float from 1024 on, where a hostile report may put it
-        bins = [
-            (0.0 if j == 0 else 2.0**k, 2.0 ** (k + 1), n)
-            for j, (k, n) in enumerate(m.histogram)
-            if abs(k) < 1000
-        ]
+        bins = [(2.0**k, 2.0 ** (k + 1), n) for k, n in m.histogram if abs(k) < 1000]
         tolerance = budget.atol if budget is not None and not budget.exact else None
-        chart = charts.histogram("Elements by the size of their error", bins, tolerance)
+        chart = charts.histogram(
+            "Elements by the size of their error (all below in the first bar)", bins, tolerance
+        )
         quantiles = ", ".join(
             f"{part:.1%} {quantities.number(value)}"
             for part, value in zip(QUANTILES, m.quantiles, strict=False)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..record import FAILED, NOT_CHECKED, PASSED, BackendRecord, Cell, Report, Verdict
+from ..record import FAILED, NOT_CHECKED, PASSED, BackendRecord, Bisection, Cell, Report, Verdict
 
 __all__ = [
     "VERDICTS",
     "BackendSummary",
+    "alike_bisections",
     "counted",
     "headline",
     "lost",
@@ -82,6 +83,14 @@ def lost(backend: BackendRecord, report: Report) -> bool:
 def not_asked_for(backend: BackendSummary | BackendRecord) -> bool:
     """Whether nobody wanted it: that is nothing to be told about in every pipeline."""
     return backend.missing.startswith("not asked for") and not backend.required
+
+
+def alike_bisections(report: Report) -> list[list[Bisection]]:
+    """Those that came to the same on several backends together."""
+    found: dict[tuple[str, str, str, str], list[Bisection]] = {}
+    for b in report.bisections:
+        found.setdefault((b.sample, b.output, b.culprit.node if b.culprit else "", b.text), []).append(b)
+    return list(found.values())
 
 
 def summaries(report: Report) -> list[BackendSummary]:

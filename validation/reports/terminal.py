@@ -11,7 +11,7 @@ from .advice import Advisor
 from .lines import MOST_LINES, Lines, named, worded
 from .plain_text import cut, lines_of
 from .quantities import element, number, shape, used
-from .summary import BackendSummary, headline, not_asked_for, summaries, worst_first
+from .summary import BackendSummary, alike_bisections, headline, not_asked_for, summaries, worst_first
 from .tables import table
 from .terminal_times import say_latency
 
@@ -40,8 +40,8 @@ def text(report: Report, colour: bool = False, width: int | None = None) -> str:
     _cells(page, report)
     _reasons(page, report)
     _findings(page, report.findings)
-    for bisection in report.bisections[:MOST_BISECTIONS]:
-        _bisection(page, bisection)
+    for alike in alike_bisections(report)[:MOST_BISECTIONS]:
+        _bisection(page, alike[0], [b.backend for b in alike])
     if report.latency is not None:
         say_latency(page, report.latency)
     _remarks(page, report)
@@ -179,16 +179,18 @@ def _findings(page: Lines, findings: tuple[Finding, ...]) -> None:
         page.say(f"… and {len(ordered) - MOST_ROWS} more findings: they are in the JSON and HTML reports")
 
 
-def _bisection(page: Lines, b: Bisection) -> None:
+def _bisection(page: Lines, b: Bisection, backends: list[str]) -> None:
     page.gap()
-    page.say(f"where {named(b.output)} at {named(b.sample)} begins to diverge on {named(b.backend)}:")
+    page.say(
+        f"where {named(b.output)} at {named(b.sample)} begins to diverge on {' and '.join(map(named, backends))}:"
+    )
     c = b.culprit
     if c is not None:
         kind = f"{named(c.domain)}::{named(c.op_type)}" if c.domain else named(c.op_type)
         page.say(f"  node {named(c.node)} ({kind}), its output {named(c.output)}", "    ")
         if c.module or c.line:
             page.say(f"  from {', '.join(named(p) for p in (c.module, c.line) if p)}", "    ")
-        if c.reason:
+        if c.reason and c.reason not in b.text:
             page.say(f"  {worded(c.reason)}", "    ")
         for v in c.inputs[:MOST_ROWS]:
             special = "".join(f", {n} {what}" for n, what in ((v.nan, "NaN"), (v.inf, "Inf")) if n)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -15,7 +16,7 @@
 
 namespace deployops::emulation {
 
-void saw_fence() {}
+void saw_fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 #if !defined(DEPLOYOPS_EMULATION_RACES)
 
@@ -151,6 +152,10 @@ void see(const void* address, size_t size, bool writes, bool atomic, const void*
 
 void launch_starts() {
   ++launch_number;  // what came before on the stream is over
+  if (pages.size() > 4096) {
+    pages.clear();
+    last_page = nullptr;
+  }
   through_atomics.clear();
 }
 

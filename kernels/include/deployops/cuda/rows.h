@@ -14,14 +14,13 @@ namespace deployops {
 constexpr int row_tactics = 6;   // threads per row; 0: by its length
 constexpr int rows_at_once = 4;  // where a warp does a row
 
-// The most threads of a block: with doubles, each needs more registers.
-template <class T> constexpr int most_row_threads = sizeof(wide_t<T>) == 8 ? 512 : 1024;
+// The most threads of a block: with doubles, or many addresses, each needs more registers than a 1024th of them.
+template <class T, int N> constexpr int most_row_threads = sizeof(wide_t<T>) == 8 || N == 1 ? 512 : 1024;
 
 // The numbers of a row that a thread holds at once, in packs of N. Pack p begins at begin + (p·threads + thread)·N.
 template <class T, int N>
 struct RowPart {
   using W = wide_t<T>;
-  // As many as leave the compiler registers for where they are.
   static constexpr int count = (N == 1 ? 32 : 64) / int(sizeof(W)), packs = count / N;
 
   W numbers[packs][N];
@@ -54,12 +53,13 @@ template <class T>
 RowLaunch row_launch(int64_t rows, int64_t n, bool packs, int tactic) {
   constexpr unsigned choices[row_tactics] = {0, 32, 128, 256, 512, 1024};
   const int64_t held = packs ? RowPart<T, full_pack<T>>::count : RowPart<T, 1>::count;
+  const unsigned most = packs ? most_row_threads<T, full_pack<T>> : most_row_threads<T, 1>;
   unsigned threads = choices[tactic];
   if (threads == 0) {
     threads = n <= 32 * held ? 32 : 128;  // no more than hold the row
-    while (threads < most_row_threads<T> && n > threads * held) threads *= 2;
+    while (threads < most && n > threads * held) threads *= 2;
   }
-  if (threads > most_row_threads<T>) threads = most_row_threads<T>;
+  if (threads > most) threads = most;
   if (threads == 32) return {dim3(blocks_for(rows, rows_at_once)), dim3(32, rows_at_once)};
   return {dim3(blocks_for(rows, 1)), dim3(threads)};
 }

@@ -1,6 +1,8 @@
 // Stands in for CUDA's header of that name: kernels are compiled for the processor and run by the emulation.
 #pragma once
 
+#include <math.h>  // not <cmath> alone: sin(float) without a namespace is the one of float, as in CUDA
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

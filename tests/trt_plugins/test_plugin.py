@@ -1,0 +1,123 @@
+"""A plugin through its C++ interface, driven by a program without TensorRT and without a GPU (host.cpp)."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from deployops.native.compilers import find_cxx
+from deployops.native.nvcc import Nvcc
+from deployops.trt_plugins.headers import Headers
+from deployops.trt_plugins.library import PluginLibrary
+
+HERE = Path(__file__).resolve().parent
+
+# nvinfer1::PluginFieldType and nvinfer1::DataType
+FLOAT32, INT32, CHAR = 1, 5, 6
+FLOAT, HALF, INT, BF16 = 0, 1, 3, 7
+SCALE = 0.300000011920928955  # the float32 nearest to 0.3
+GIVEN = "count=-7 scale=0.30000001192092896 flag=0 mode=max/4 steps=4,5,6 weights=0.5,-2 limit=8"
+NODE = "trtpack::{} (node 'the_node'): "
+
+
+@pytest.fixture(scope="module")
+def said(
+    pack_library: PluginLibrary, nvcc: Nvcc, headers: Headers, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
+    """What the program says: its lines, by what is before the colon."""
+    program = tmp_path_factory.mktemp("host") / "host"
+    includes = [f"-I{nvcc.include}", "-isystem", str(headers.folder)]
+    flags = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations"]
+    subprocess.run(
+        [str(find_cxx().path), *flags, *includes, str(HERE / "host.cpp"), "-o", str(program), "-ldl"],
+        check=True,
+    )
+    done = subprocess.run([str(program), str(pack_library.path)], capture_output=True, text=True, check=True)
+    return dict(line.split(": ", 1) for line in done.stdout.splitlines())
+
+
+def test_the_creator_says_name_version_namespace_and_the_fields_of_onnx(said: dict[str, str]) -> None:
+    kind, version, namespace, plugin_version, *fields = (
+        said["creator Attributes"].removeprefix("PLUGIN ").split()
+    )
+    assert (kind, version, namespace, plugin_version) == ("CREATOR_V3ONE", "1.0", "trtpack", "1")
+    assert fields == [
+        f"count:{INT32}", f"scale:{FLOAT32}", f"flag:{INT32}", f"mode:{CHAR}", f"steps:{INT32}",
+        f"weights:{FLOAT32}", f"limit:{FLOAT32}",
+    ]  # fmt: skip
+
+
+def test_attributes_are_read_as_parsers_give_them(said: dict[str, str]) -> None:
+    assert said["attributes"] == GIVEN
+    assert float(said["attributes"].split("scale=")[1].split()[0]) == SCALE
+
+
+def test_serialised_attributes_come_back_the_same(said: dict[str, str]) -> None:
+    assert said["deserialised"] == GIVEN
+    assert said["clone"] == GIVEN
+
+
+def test_missing_attributes_are_the_declared_defaults_with_all_their_digits(said: dict[str, str]) -> None:
+    # 0.1 is no float32; an absent optional one stays absent
+    assert said["defaults"] == f"count=1 scale={0.1:.17g} flag=1 mode=add/4 steps=1,2 weights="
+    assert said["defaults deserialised"] == said["defaults"]
+
+
+def test_what_is_no_attribute_of_the_operator_is_refused_with_operator_node_and_reason(
+    said: dict[str, str],
+) -> None:
+    node = NODE.format("Attributes")
+    assert said["missing"] == node + "attribute `count` is missing, and has no default"
+    assert said["wrong type"] == node + f"attribute `count` has field type {FLOAT32}; expected integers"
+    assert said["several values"] == node + "attribute `count` holds 2 values; expected one"
+    assert said["another declaration"].startswith(node + "the engine was built with another declaration")
+
+
+def test_the_timing_cache_knows_the_attributes_apart(said: dict[str, str]) -> None:
+    assert said["timing id"].startswith("trtpack::Attributes 1 ")
+    assert said["timing id"].endswith('mode="max", steps=[4, 5, 6], weights=[0.5, -2], limit=8')
+
+
+def test_the_declared_dtypes_that_tensorrt_has_are_the_formats(said: dict[str, str]) -> None:
+    assert said["formats"] == f"{FLOAT}{FLOAT} {INT}{INT} linear only"
+    three = " ".join(3 * str(t) for t in (FLOAT, HALF, BF16))
+    assert said["formats of two outputs"] == f"{three} linear only"
+    five = " ".join(5 * str(t) for t in (FLOAT, HALF, BF16))
+    assert said["formats of a list"] == f"{five} linear only"
+
+
+def test_output_dtypes_follow_the_inputs(said: dict[str, str]) -> None:
+    assert said["types"].split() == [str(INT)]
+    refused = "refused: " + NODE.format("Attributes")
+    assert said["types refused"] == refused + "the inputs are float16; there are kernels for: float32; int32"
+    assert said["too many inputs"] == refused + "the node has 2 inputs; expected 1"
+
+
+def test_output_shapes_are_the_formulas_of_the_fake_kernel(said: dict[str, str]) -> None:
+    assert said["shapes"] == "[N, (C // 2)] [(C - (C // 2)), N]"
+    assert said["shapes of numbers"] == "[4, 3] [4, 4]"  # 7 columns: 3 and 4
+    assert "for inputs of these numbers of dimensions; known are x 2" in said["shapes refused"]
+    assert said["list"] == said["empty list"] == "[N]"
+
+
+def test_tactics_are_numbered_from_one_and_others_refused(said: dict[str, str]) -> None:
+    assert said["tactics"] == "1=0 2=0 9=-1"
+    assert said["no tactics"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("line", "operator"),
+    [("run", "Attributes"), ("run in place", "Shift"), ("run a list", "AddAll")],
+)
+def test_running_without_a_driver_reports_its_error(said: dict[str, str], line: str, operator: str) -> None:
+    code, _, text = said[line].partition(" ")
+    if code == "0":
+        pytest.skip("there is a driver")
+    assert text.startswith(NODE.format(operator))
+    assert "CUDA" in text
+
+
+def test_what_the_kernel_refuses_is_reported(said: dict[str, str]) -> None:
+    assert said["run refused"] == "-1 " + NODE.format("Attributes") + "mode is z; expected add or max"

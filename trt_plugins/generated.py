@@ -1,0 +1,63 @@
+"""The C++ of a plugin library that the declarations decide: the table of plugins, and what each kernel's object shows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..native.cpp_types import identifier
+from ..native.cuda_signature import cuda_entries, cuda_entries_symbol
+from ..native.generated import _table_entry as table_entry
+
+if TYPE_CHECKING:
+    import jinja2
+
+    from ..native.shape_rules import ShapeRule
+    from ..symbolic.operator import Operator
+
+__all__ = ["kernel_source", "launcher_symbol", "plugin_table"]
+
+
+@lru_cache
+def _templates() -> jinja2.Environment:
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # it is C++, and what is pasted into it went through `literal` or `identifier`
+    )
+
+
+def launcher_symbol(op: Operator) -> str:
+    """The one C function that an operator's CUDA object shows, a name of its own in a library."""
+    distinct = hashlib.sha256(op.name.encode()).hexdigest()[:8]
+    readable = identifier(op.name.replace("::", "__").replace(".", "__"))
+    return f"deployops_plugin_{readable[:60]}_{distinct}_v{op.version}"
+
+
+def kernel_source(op: Operator, kernel_file: str) -> str:
+    """The CUDA source of an operator: its kernels for each combination of dtypes, and how the plugin calls them."""
+    launcher = _templates().get_template("launcher.cu.j2")
+    return cuda_entries(op, kernel_file) + launcher.render(
+        entries=cuda_entries_symbol(op), symbol=launcher_symbol(op)
+    )
+
+
+def plugin_table(operators: Sequence[Operator], rules: Mapping[str, Mapping[str, ShapeRule]]) -> str:
+    """The source of the table; `rules` by operator name, as `plugin_shape_rules` gives them."""
+    return (
+        _templates()
+        .get_template("plugin_table.cpp.j2")
+        .render(
+            operators=[
+                {**table_entry(op, rules[op.name], ()), "launcher": launcher_symbol(op)} for op in operators
+            ]
+        )
+    )

@@ -1,0 +1,333 @@
+"""Compiling a plugin library: the plan of what there is to build, the build, and what the user is told."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..native.compile_job import CompileJob
+from ..native.compilers import Compiler, find_cxx
+from ..native.diagnostics import CompileError, explain
+from ..native.jobs import run_all
+from ..native.kernel_files import INCLUDE, find_kernel
+from ..native.nvcc import Nvcc, find_nvcc
+from ..native.nvcc_objects import CudaCache, CudaJob, code_flags
+from ..native.nvcc_output import KernelResources, kernel_resources
+from ..native.output_files import replace_file
+from .headers import Headers, find_headers
+from .manifest import describe, manifest_path, write_manifest
+
+if TYPE_CHECKING:
+    from ..symbolic.operator import Operator
+
+__all__ = ["DEFAULT_ARCHS", "NAME", "PluginLibrary", "compile_plugins"]
+
+Progress = Callable[[int, int, str], None]
+
+NAME = "libdeployops_trt.so"  # of every library
+DEFAULT_ARCHS = (80, 86, 89, 90, 100, 120)  # compute capabilities 8.0 to 12.0: Ampere to Blackwell
+_OURS = Path(__file__).resolve().parent / "cpp"
+_PARTS = ("attributes", "messages", "plugin", "exported")
+
+_HOST_FLAGS = ("-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra")
+_CXX_FLAGS = ("-std=c++17", "-O2", *_HOST_FLAGS)
+# nvcc's own code for the host has empty declarations and unused functions.
+_CUDA_HOST_FLAGS = ("-fPIC", "-fvisibility=hidden")
+# No --use_fast_math: what is written is what is computed. The warning is about functions for the device that a kernel's
+# dtype does not need.
+_DEVICE_FLAGS = ("-std=c++17", "-O3", "-Xptxas=-v", "--compress-mode=size", "--diag-suppress=177")
+
+
+@dataclass(frozen=True, slots=True)
+class PluginLibrary:
+    """A compiled plugin library.
+
+    Attributes:
+        path: the `.so`; its manifest is the `.json` beside it.
+        operators: ONNX names of its plugins.
+        archs: compute capabilities with machine code, 80 for 8.0; the oldest also as PTX.
+        compiled: how many objects had to be compiled; the others were in the cache.
+        seconds: how long it took.
+        kernels: what each kernel needs on each architecture.
+        notes: what was left out and why.
+    """
+
+    path: Path
+    operators: tuple[str, ...]
+    archs: tuple[int, ...]
+    compiled: int
+    seconds: float
+    kernels: tuple[KernelResources, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def manifest(self) -> Path:
+        return manifest_path(self.path)
+
+    @property
+    def over_budget(self) -> tuple[KernelResources, ...]:
+        """Kernels that spill registers or use local memory."""
+        return tuple(k for k in self.kernels if k.over_budget)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "library": str(self.path),
+            "manifest": str(self.manifest),
+            "operators": list(self.operators),
+            "archs": list(self.archs),
+            "compiled": self.compiled,
+            "seconds": round(self.seconds, 3),
+            "kernels": len(self.kernels),
+            "over_budget": [
+                {"kernel": k.name, "arch": k.arch, "reason": k.over_budget} for k in self.over_budget
+            ],
+            "notes": list(self.notes),
+        }
+
+    def summary(self) -> str:
+        """For people: what was built."""
+        size = self.path.stat().st_size / 1e6
+        count = f"{len(self.operators)} plugin{'' if len(self.operators) == 1 else 's'}"
+        done = f"{self.compiled} compiled" if self.compiled else "nothing had changed"
+        archs = ", ".join(f"sm_{a}" for a in self.archs)
+        lines = [*self.notes]
+        if self.over_budget:
+            lines.append(
+                f"{len(self.over_budget)} of {len(self.kernels)} kernels spill registers or use local memory "
+                "(the manifest says which)"
+            )
+        return "\n".join(
+            [*lines, f"{self.path}: {count}, {archs}, {size:.2f} MB, {self.seconds:.1f} s ({done})"]
+        )
+
+
+def compile_plugins(
+    ops: Sequence[Operator | str] | None = None,
+    *,
+    archs: Sequence[int] = DEFAULT_ARCHS,
+    out: str | Path | None = None,
+    nvcc: str | None = None,
+    cxx: str | None = None,
+    tensorrt_root: str | Path | None = None,
+    budget: bool = False,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> PluginLibrary:
+    """Compile the CUDA kernels of operators into `out/libdeployops_trt.so`, with a manifest beside it.
+
+    The library has machine code for `archs`, and PTX of the oldest of them for newer GPUs. It is linked to no library
+    of TensorRT and not to libcuda, so that it loads on a machine without a GPU. Objects are kept in the cache by the
+    content of what went into them.
+
+    Args:
+        ops: declared operators, or modules and files that declare them (they are run); None: those that come with
+            deployops.
+        archs: compute capabilities, 80 for 8.0.
+        out: the folder to write to; None: `lib`.
+        nvcc: the CUDA compiler, see `find_nvcc`.
+        cxx: the C++ compiler; None: $CXX, else g++, else clang++.
+        tensorrt_root: where TensorRT's headers are, see `find_headers`.
+        budget: refuse kernels that spill registers or use local memory.
+        jobs: compilers at once; None: one per core.
+        progress: called as objects are done: how many, of how many, which.
+
+    Raises:
+        UsageError: a wrong argument, no kernel file, a tool that will not do.
+        NotCheckedError: no compiler, or no headers of TensorRT.
+        DeclarationError: an operator that no plugin can carry, with the reason.
+        CompileError: the compiler's errors, at the lines of the kernel; with `budget`, the kernels beyond it.
+    """
+    start = time.perf_counter()
+    folder = Path("lib" if out is None else out)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file; `out` is the folder that the library is written to")
+    compiler = find_cxx(cxx)
+    tools = _Tools(compiler, find_nvcc(compiler, nvcc), find_headers(tensorrt_root), _expect_archs(archs))
+    strange = [a for a in tools.archs if a not in tools.nvcc.archs]
+    if strange:
+        raise UsageError(
+            f"nvcc {tools.nvcc.version} compiles for {', '.join(map(str, tools.nvcc.archs))}, "
+            f"not for {', '.join(map(str, strange))}"
+        )
+    operators = _chosen(ops)
+    build = _Build(tools, operators)
+    path, kernels = build.write(folder, budget, jobs, progress)
+    return PluginLibrary(
+        path,
+        tuple(op.onnx_name for op in operators),
+        tools.archs,
+        build.compiled,
+        time.perf_counter() - start,
+        kernels,
+        build.notes,
+    )
+
+
+def _expect_archs(archs: Sequence[int]) -> tuple[int, ...]:
+    if not archs or not all(isinstance(a, int) and 75 <= a < 1000 for a in archs):
+        raise UsageError(f"archs = {list(archs)}: compute capabilities are expected, 80 for 8.0, from 75 on")
+    return tuple(sorted(set(archs)))
+
+
+def _chosen(ops: Sequence[Operator | str] | None) -> list[Operator]:
+    from ..symbolic import registry
+
+    registry.load_builtin()
+    if ops is None:
+        chosen = [op for op in registry.all_operators() if op.name.startswith("deployops::")]
+    else:
+        packs = [o for o in ops if isinstance(o, str)]
+        chosen = [*(o for o in ops if not isinstance(o, str)), *registry.load(packs)]
+    if not chosen:
+        raise UsageError("no operator is declared there")
+    operators = {op.name: op for op in chosen}
+    return [operators[name] for name in sorted(operators)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tools:
+    cxx: Compiler
+    nvcc: Nvcc
+    headers: Headers
+    archs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    """An operator's CUDA object to make."""
+
+    job: CudaJob
+    operator: str
+    signature: str
+
+
+class _Build:
+    """The objects of a library on their way into it."""
+
+    def __init__(self, tools: _Tools, operators: Sequence[Operator]) -> None:
+        from ..native.cuda_signature import cuda_signature
+        from .carried import carried_by_tensorrt, left_out, plugin_shape_rules
+        from .generated import kernel_source, launcher_symbol, plugin_table
+
+        self._tools, self._cache = tools, CudaCache()
+        narrowed = [carried_by_tensorrt(op) for op in operators]
+        files = [find_kernel(op, ".cuh") for op in operators]
+        rules = {op.name: plugin_shape_rules(op) for op in narrowed}
+        self._described = [describe(op, kernel) for op, kernel in zip(narrowed, files, strict=True)]
+        kernels = [
+            _Kernel(
+                CudaJob(
+                    name=f"{op.name} (CUDA)",
+                    source=kernel_source(op, kernel.name),
+                    compiler=tools.cxx,
+                    flags=_CUDA_HOST_FLAGS,
+                    include_dirs=(tools.nvcc.include, INCLUDE, _OURS, kernel.parent),
+                    keep_symbol=launcher_symbol(op),
+                    nvcc=tools.nvcc,
+                    device_flags=(*_DEVICE_FLAGS, *code_flags(tools.archs)),
+                ),
+                op.name,
+                cuda_signature(op),
+            )
+            for op, kernel in zip(narrowed, files, strict=True)
+        ]
+        # The largest first: what begins last is then short, and no processor waits long for the end.
+        self._kernels = sorted(kernels, key=lambda k: (-_size(k.job), k.operator))
+        sources = {"plugin table": plugin_table(narrowed, rules)}
+        sources |= {f"plugin {part}": f'#include "{part}.cpp"\n' for part in _PARTS}
+        self._parts = [
+            CompileJob(
+                name=name,
+                source=source,
+                compiler=tools.cxx,
+                flags=_CXX_FLAGS,
+                include_dirs=(tools.nvcc.include, INCLUDE, _OURS, tools.headers.folder),
+            )
+            for name, source in sources.items()
+        ]
+        dropped: dict[tuple[str, ...], list[str]] = {}
+        for op in operators:
+            if left_out(op):
+                dropped.setdefault(left_out(op), []).append(op.name)
+        self.notes = tuple(
+            f"without {', '.join(types)}, which TensorRT's tensors cannot be: {', '.join(names)}"
+            for types, names in dropped.items()
+        )
+
+    @property
+    def compiled(self) -> int:
+        """How many objects had to be compiled."""
+        names = {k.job.name for k in self._kernels} | {job.name for job in self._parts}
+        return sum(output.compiled for name, output in self._cache.outputs.items() if name in names)
+
+    def write(
+        self, folder: Path, budget: bool, workers: int | None, progress: Progress | None
+    ) -> tuple[Path, tuple[KernelResources, ...]]:
+        tasks = [(k.operator, functools.partial(self._compile, k)) for k in self._kernels]
+        tasks += [(job.name, functools.partial(self._cache.compile, job)) for job in self._parts]
+        objects = run_all(tasks, workers, progress)
+        resources = {
+            k.operator: kernel_resources(self._cache.outputs[k.job.name].text) for k in self._kernels
+        }
+        kernels = tuple(r for name in sorted(resources) for r in resources[name])
+        if budget:
+            _check_budget(resources)
+        flags = (
+            str(self._tools.nvcc.runtime), "-pthread", "-ldl", "-lrt", "-Wl,--gc-sections", "-Wl,--exclude-libs,ALL",
+            f"-Wl,--version-script={_OURS / 'exports.map'}", "-Wl,--strip-all",
+        )  # fmt: skip
+        built = self._cache.link(objects, self._tools.cxx, flags, NAME)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise UsageError(f"{folder} cannot be made: {e.strerror}") from None
+        path = folder / NAME
+        # A library that a process has loaded is replaced, never overwritten; one that is right already is left alone.
+        if not path.is_file() or path.read_bytes() != built.read_bytes():
+            replace_file(path, lambda temporary: shutil.copyfile(built, temporary), executable=True)
+        write_manifest(
+            path, self._described, resources, self._tools.archs, self._tools.nvcc, self._tools.headers
+        )
+        return path, kernels
+
+    def _compile(self, kernel: _Kernel) -> Path:
+        try:
+            return self._cache.compile(kernel.job)
+        except CompileError as e:
+            text = explain(
+                e.output,
+                [kernel.job.include_dirs[-1]],
+                generated=kernel.job.source,
+                kernel=kernel.operator,
+                signature=kernel.signature,
+            )
+            raise CompileError(text, output=e.output, log=e.log) from None
+
+
+def _size(job: CudaJob) -> int:
+    """How much there is to compile, roughly: combinations of dtypes times the length of the kernel's file."""
+    name = next(line.split('"')[1] for line in job.source.splitlines() if line.endswith('.cuh"'))
+    return job.source.count("// dtype:") * (job.include_dirs[-1] / name).stat().st_size
+
+
+def _check_budget(resources: dict[str, list[KernelResources]]) -> None:
+    over = [
+        f"{operator}: {k.name} on sm_{k.arch}: {k.over_budget}"
+        for operator, kernels in resources.items()
+        for k in kernels
+        if k.over_budget
+    ]
+    if over:
+        shown = "\n".join(over[:10])
+        more = f"\n… and {len(over) - 10} more" if len(over) > 10 else ""
+        raise CompileError(
+            f"{len(over)} kernels spill registers or use local memory, which the budget does not allow:\n{shown}{more}\n"
+            "Hold fewer numbers at once in each thread, or give the kernel more registers (__launch_bounds__)"
+        )

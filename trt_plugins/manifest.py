@@ -1,0 +1,82 @@
+"""The manifest beside a plugin library: what is in it, for readers that must not load it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..native.file_contents import FILES
+from ..native.output_files import replace_file
+from ..native.signature import fingerprint, kernel_rows
+from ..symbolic.attributes import encode_attribute
+
+if TYPE_CHECKING:
+    from ..native.nvcc import Nvcc
+    from ..native.nvcc_output import KernelResources
+    from ..symbolic.operator import Operator
+    from .headers import Headers
+
+__all__ = ["FORMAT", "describe", "manifest_path", "write_manifest"]
+
+FORMAT = 1
+
+
+def manifest_path(library: Path) -> Path:
+    return library.with_suffix(".json")
+
+
+def write_manifest(
+    library: Path,
+    operators: Sequence[dict[str, Any]],
+    kernels: Mapping[str, Sequence[KernelResources]],
+    archs: Sequence[int],
+    nvcc: Nvcc,
+    headers: Headers,
+) -> None:
+    """Write `<library>.json`. It names no path: equal libraries have equal manifests."""
+    content = {
+        "format": FORMAT,
+        "library": library.name,
+        "sha256": FILES.digest(str(library)),
+        "target": "tensorrt",
+        "nvcc": nvcc.version,
+        "tensorrt_headers": headers.version,
+        "archs": list(archs),
+        "ptx": min(archs),
+        "plugins": [
+            {**operator, "kernels": [asdict(k) for k in kernels[operator["name"]]]} for operator in operators
+        ],
+    }
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    replace_file(manifest_path(library), lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def describe(op: Operator, kernel: Path) -> dict[str, Any]:
+    """The entry of an operator, but for its kernels' resources. `op`: as carried by TensorRT."""
+    return {
+        "name": op.name,
+        "plugin_namespace": op.domain,
+        "plugin_name": op.op_type,
+        "plugin_version": str(op.version),
+        "fingerprint": fingerprint(op),
+        "kernel": {"file": kernel.name, "sha256": FILES.digest(str(kernel))},
+        "inputs": [{"name": i.name, "form": i.form} for i in op.interface.inputs],
+        "outputs": [o.name for o in op.interface.outputs],
+        "signatures": [{"inputs": dict(row.inputs), "outputs": dict(row.outputs)} for row in kernel_rows(op)],
+        "attributes": [
+            {
+                "name": a.name,
+                "type": a.onnx_type,
+                "required": a.required and not a.optional,
+                "default": None if a.default is None else encode_attribute(op.name, a, a.default),
+            }
+            for a in op.interface.attributes
+        ]
+        + [
+            {"name": name, "type": "INT", "required": True, "default": None}
+            for name in op.interface.count_attributes
+        ],
+    }

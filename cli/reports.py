@@ -74,7 +74,7 @@ def _collected(command: Command, name: str, options: Mapping[str, Callable[[Comm
         return command(**{name: {key: given.pop(key) for key in options}}, **given)
 
     collected: Command = gathered
-    for option in reversed(options.values()):
+    for option in reversed(list(options.values())):
         collected = option(collected)
     return collected
 

@@ -78,7 +78,7 @@ def _check_attributes(op: Operator) -> None:
                 f"{op.name}: `{a.name}` is a list of texts, for which TensorRT's plugins have no field; use one text "
                 "with a separator"
             )
-        # its default is encoded by the rules of `symbolic.attributes`, which refuse what 32 bits cannot hold
+        # a default beyond 32 bits is refused where the operator is declared, a value when a model is exported
     if len(op.domain) >= _LONGEST_NAME or len(op.op_type) >= _LONGEST_NAME:
         raise DeclarationError(f"{op.name}: TensorRT's names have less than {_LONGEST_NAME} characters")
 

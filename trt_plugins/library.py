@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import shutil
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,15 +15,17 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..native.compile_job import CompileJob
 from ..native.compilers import Compiler, find_cxx
-from ..native.diagnostics import CompileError, explain
+from ..native.diagnostics import CompileError, explain, warnings_in
 from ..native.jobs import run_all
-from ..native.kernel_files import INCLUDE, find_kernel
+from ..native.kernel_files import INCLUDE
 from ..native.nvcc import Nvcc, find_nvcc
 from ..native.nvcc_objects import CudaCache, CudaJob, code_flags
 from ..native.nvcc_output import KernelResources, kernel_resources
 from ..native.output_files import replace_file
+from ..native.plan_record import PlanRecord
 from .headers import Headers, find_headers
-from .manifest import describe, manifest_path, write_manifest
+from .manifest import manifest_path, write_manifest
+from .plan import KernelUnit, PluginPlan, make_plan
 
 if TYPE_CHECKING:
     from ..symbolic.operator import Operator
@@ -39,8 +43,8 @@ _HOST_FLAGS = ("-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-W
 _CXX_FLAGS = ("-std=c++17", "-O2", *_HOST_FLAGS)
 # nvcc's own code for the host has empty declarations and unused functions.
 _CUDA_HOST_FLAGS = ("-fPIC", "-fvisibility=hidden")
-# No --use_fast_math: what is written is what is computed. The warning is about functions for the device that a kernel's
-# dtype does not need.
+# No --use_fast_math: what is written is what is computed. Warning 177 is about a name that is declared and not used, as
+# the constant in the generated source is that stands in for a kernel's number of tactics.
 _DEVICE_FLAGS = ("-std=c++17", "-O3", "-Xptxas=-v", "--compress-mode=size", "--diag-suppress=177")
 
 
@@ -55,7 +59,7 @@ class PluginLibrary:
         compiled: how many objects had to be compiled; the others were in the cache.
         seconds: how long it took.
         kernels: what each kernel needs on each architecture.
-        notes: what was left out and why.
+        warnings: what the compiler said of the user's kernels, what was left out, what the samples leave open.
     """
 
     path: Path
@@ -64,7 +68,7 @@ class PluginLibrary:
     compiled: int
     seconds: float
     kernels: tuple[KernelResources, ...]
-    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def manifest(self) -> Path:
@@ -88,7 +92,7 @@ class PluginLibrary:
             "over_budget": [
                 {"kernel": k.name, "arch": k.arch, "reason": k.over_budget} for k in self.over_budget
             ],
-            "notes": list(self.notes),
+            "warnings": list(self.warnings),
         }
 
     def summary(self) -> str:
@@ -97,7 +101,7 @@ class PluginLibrary:
         count = f"{len(self.operators)} plugin{'' if len(self.operators) == 1 else 's'}"
         done = f"{self.compiled} compiled" if self.compiled else "nothing had changed"
         archs = ", ".join(f"sm_{a}" for a in self.archs)
-        lines = [*self.notes]
+        lines = [*self.warnings]
         if self.over_budget:
             lines.append(
                 f"{len(self.over_budget)} of {len(self.kernels)} kernels spill registers or use local memory "
@@ -156,17 +160,18 @@ def compile_plugins(
             f"nvcc {tools.nvcc.version} compiles for {', '.join(map(str, tools.nvcc.archs))}, "
             f"not for {', '.join(map(str, strange))}"
         )
-    operators = _chosen(ops)
-    build = _Build(tools, operators)
+    cache = CudaCache()
+    build = _Build(tools, cache, _plan(ops, cache))
     path, kernels = build.write(folder, budget, jobs, progress)
+    warnings = build.warnings()
     return PluginLibrary(
         path,
-        tuple(op.onnx_name for op in operators),
+        build.plan.names,
         tools.archs,
         build.compiled,
         time.perf_counter() - start,
         kernels,
-        build.notes,
+        warnings,
     )
 
 
@@ -176,19 +181,34 @@ def _expect_archs(archs: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(set(archs)))
 
 
-def _chosen(ops: Sequence[Operator | str] | None) -> list[Operator]:
+def _plan(ops: Sequence[Operator | str] | None, cache: CudaCache) -> PluginPlan:
+    packs = None if ops is None else [o for o in ops if isinstance(o, str)]
+    given = [op for op in ops or () if not isinstance(op, str)]
+    record = PlanRecord(cache.root, "tensorrt", packs, ("native", "trt_plugins", "symbolic"))
+    known = None if given else record.load()
+    if known is not None:
+        with contextlib.suppress(KeyError, TypeError):
+            plan = PluginPlan.from_dict(known)
+            if plan.holds:
+                return plan
+
     from ..symbolic import registry
 
     registry.load_builtin()
     if ops is None:
         chosen = [op for op in registry.all_operators() if op.name.startswith("deployops::")]
+        loaded: set[str] = set()
     else:
-        packs = [o for o in ops if isinstance(o, str)]
-        chosen = [*(o for o in ops if not isinstance(o, str)), *registry.load(packs)]
+        before = set(sys.modules)
+        chosen = [*given, *registry.load(packs or ())]
+        loaded = set(sys.modules) - before
     if not chosen:
-        raise UsageError("no operator is declared there")
+        raise UsageError(f"{', '.join(packs or ()) or 'ops'} declares no operator")
     operators = {op.name: op for op in chosen}
-    return [operators[name] for name in sorted(operators)]
+    plan = make_plan([operators[name] for name in sorted(operators)])
+    if not given:
+        record.save(plan.to_dict(), loaded)
+    return plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,48 +219,15 @@ class _Tools:
     archs: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Kernel:
-    """An operator's CUDA object to make."""
-
-    job: CudaJob
-    operator: str
-    signature: str
-
-
 class _Build:
-    """The objects of a library on their way into it."""
+    """A plan on its way to a library."""
 
-    def __init__(self, tools: _Tools, operators: Sequence[Operator]) -> None:
-        from ..native.cuda_signature import cuda_signature
-        from .carried import carried_by_tensorrt, left_out, plugin_shape_rules
-        from .generated import kernel_source, launcher_symbol, plugin_table
-
-        self._tools, self._cache = tools, CudaCache()
-        narrowed = [carried_by_tensorrt(op) for op in operators]
-        files = [find_kernel(op, ".cuh") for op in operators]
-        rules = {op.name: plugin_shape_rules(op) for op in narrowed}
-        self._described = [describe(op, kernel) for op, kernel in zip(narrowed, files, strict=True)]
-        kernels = [
-            _Kernel(
-                CudaJob(
-                    name=f"{op.name} (CUDA)",
-                    source=kernel_source(op, kernel.name),
-                    compiler=tools.cxx,
-                    flags=_CUDA_HOST_FLAGS,
-                    include_dirs=(tools.nvcc.include, INCLUDE, _OURS, kernel.parent),
-                    keep_symbol=launcher_symbol(op),
-                    nvcc=tools.nvcc,
-                    device_flags=(*_DEVICE_FLAGS, *code_flags(tools.archs)),
-                ),
-                op.name,
-                cuda_signature(op),
-            )
-            for op, kernel in zip(narrowed, files, strict=True)
-        ]
+    def __init__(self, tools: _Tools, cache: CudaCache, plan: PluginPlan) -> None:
+        self.plan = plan
+        self._tools, self._cache = tools, cache
         # The largest first: what begins last is then short, and no processor waits long for the end.
-        self._kernels = sorted(kernels, key=lambda k: (-_size(k.job), k.operator))
-        sources = {"plugin table": plugin_table(narrowed, rules)}
+        self._units = sorted(plan.kernels, key=lambda k: (-k.rows * Path(k.file).stat().st_size, k.operator))
+        sources = {"plugin table": plan.table}
         sources |= {f"plugin {part}": f'#include "{part}.cpp"\n' for part in _PARTS}
         self._parts = [
             CompileJob(
@@ -252,30 +239,20 @@ class _Build:
             )
             for name, source in sources.items()
         ]
-        dropped: dict[tuple[str, ...], list[str]] = {}
-        for op in operators:
-            if left_out(op):
-                dropped.setdefault(left_out(op), []).append(op.name)
-        self.notes = tuple(
-            f"without {', '.join(types)}, which TensorRT's tensors cannot be: {', '.join(names)}"
-            for types, names in dropped.items()
-        )
 
     @property
     def compiled(self) -> int:
         """How many objects had to be compiled."""
-        names = {k.job.name for k in self._kernels} | {job.name for job in self._parts}
+        names = {_object_name(k) for k in self._units} | {job.name for job in self._parts}
         return sum(output.compiled for name, output in self._cache.outputs.items() if name in names)
 
     def write(
         self, folder: Path, budget: bool, workers: int | None, progress: Progress | None
     ) -> tuple[Path, tuple[KernelResources, ...]]:
-        tasks = [(k.operator, functools.partial(self._compile, k)) for k in self._kernels]
+        tasks = [(k.operator, functools.partial(self._compile, k)) for k in self._units]
         tasks += [(job.name, functools.partial(self._cache.compile, job)) for job in self._parts]
         objects = run_all(tasks, workers, progress)
-        resources = {
-            k.operator: kernel_resources(self._cache.outputs[k.job.name].text) for k in self._kernels
-        }
+        resources = {k.operator: kernel_resources(self._said(k)) for k in self._units}
         kernels = tuple(r for name in sorted(resources) for r in resources[name])
         if budget:
             _check_budget(resources)
@@ -292,29 +269,49 @@ class _Build:
         # A library that a process has loaded is replaced, never overwritten; one that is right already is left alone.
         if not path.is_file() or path.read_bytes() != built.read_bytes():
             replace_file(path, lambda temporary: shutil.copyfile(built, temporary), executable=True)
-        write_manifest(
-            path, self._described, resources, self._tools.archs, self._tools.nvcc, self._tools.headers
-        )
+        write_manifest(path, self.plan, resources, self._tools.archs, self._tools.nvcc, self._tools.headers)
         return path, kernels
 
-    def _compile(self, kernel: _Kernel) -> Path:
+    def warnings(self) -> tuple[str, ...]:
+        """What the author should know, each thing once."""
+        said = dict.fromkeys(self.plan.notes)
+        for unit in self._units:
+            folder = Path(unit.file).parent
+            said |= dict.fromkeys(
+                warnings_in(self._said(unit), [folder], generated=unit.source, kernel=unit.operator)
+            )
+        return tuple(said)
+
+    def _said(self, unit: KernelUnit) -> str:
+        return self._cache.outputs[_object_name(unit)].text
+
+    def _compile(self, unit: KernelUnit) -> Path:
+        tools, folder = self._tools, Path(unit.file).parent
+        job = CudaJob(
+            name=_object_name(unit),
+            source=unit.source,
+            compiler=tools.cxx,
+            flags=_CUDA_HOST_FLAGS,
+            include_dirs=(tools.nvcc.include, INCLUDE, _OURS, folder),
+            keep_symbol=unit.symbol,
+            nvcc=tools.nvcc,
+            device_flags=(*_DEVICE_FLAGS, *code_flags(tools.archs)),
+        )
         try:
-            return self._cache.compile(kernel.job)
+            return self._cache.compile(job)
         except CompileError as e:
             text = explain(
                 e.output,
-                [kernel.job.include_dirs[-1]],
-                generated=kernel.job.source,
-                kernel=kernel.operator,
-                signature=kernel.signature,
+                [folder],
+                generated=unit.source,
+                kernel=unit.operator,
+                signature=unit.signature,
             )
             raise CompileError(text, output=e.output, log=e.log) from None
 
 
-def _size(job: CudaJob) -> int:
-    """How much there is to compile, roughly: combinations of dtypes times the length of the kernel's file."""
-    name = next(line.split('"')[1] for line in job.source.splitlines() if line.endswith('.cuh"'))
-    return job.source.count("// dtype:") * (job.include_dirs[-1] / name).stat().st_size
+def _object_name(unit: KernelUnit) -> str:
+    return f"{unit.operator} (CUDA)"
 
 
 def _check_budget(resources: dict[str, list[KernelResources]]) -> None:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..native.file_contents import FILES
 from ..native.output_files import replace_file
-from ..native.signature import fingerprint, kernel_rows
-from ..symbolic.attributes import encode_attribute
 
 if TYPE_CHECKING:
     from ..native.nvcc import Nvcc
     from ..native.nvcc_output import KernelResources
     from ..symbolic.operator import Operator
     from .headers import Headers
+    from .plan import PluginPlan
 
 __all__ = ["FORMAT", "describe", "manifest_path", "write_manifest"]
 
@@ -30,7 +29,7 @@ def manifest_path(library: Path) -> Path:
 
 def write_manifest(
     library: Path,
-    operators: Sequence[dict[str, Any]],
+    plan: PluginPlan,
     kernels: Mapping[str, Sequence[KernelResources]],
     archs: Sequence[int],
     nvcc: Nvcc,
@@ -47,22 +46,29 @@ def write_manifest(
         "archs": list(archs),
         "ptx": min(archs),
         "plugins": [
-            {**operator, "kernels": [asdict(k) for k in kernels[operator["name"]]]} for operator in operators
+            {
+                **operator,
+                "kernel": {"file": Path(unit.file).name, "sha256": FILES.digest(unit.file)},
+                "kernels": [asdict(k) for k in kernels[unit.operator]],
+            }
+            for operator, unit in zip(plan.operators, plan.kernels, strict=True)
         ],
     }
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     replace_file(manifest_path(library), lambda path: path.write_text(text, encoding="utf-8"))
 
 
-def describe(op: Operator, kernel: Path) -> dict[str, Any]:
-    """The entry of an operator, but for its kernels' resources. `op`: as carried by TensorRT."""
+def describe(op: Operator) -> dict[str, Any]:
+    """The entry of an operator, but for its kernels. `op`: as carried by TensorRT."""
+    from ..native.signature import fingerprint, kernel_rows
+    from ..symbolic.attributes import encode_attribute
+
     return {
         "name": op.name,
         "plugin_namespace": op.domain,
         "plugin_name": op.op_type,
         "plugin_version": str(op.version),
         "fingerprint": fingerprint(op),
-        "kernel": {"file": kernel.name, "sha256": FILES.digest(str(kernel))},
         "inputs": [{"name": i.name, "form": i.form} for i in op.interface.inputs],
         "outputs": [o.name for o in op.interface.outputs],
         "signatures": [{"inputs": dict(row.inputs), "outputs": dict(row.outputs)} for row in kernel_rows(op)],

@@ -278,8 +278,10 @@ def _tensors(values: Any) -> list[Any]:
 
 
 def cloned(values: Any) -> Any:
-    """The same with every tensor copied, so that a model writing into its inputs cannot spoil the sample."""
+    """The same with every tensor copied, strides and all, so that a model writing into its inputs cannot spoil the sample."""
     import torch
     from torch.utils import _pytree
 
-    return _pytree.tree_map(lambda v: v.clone() if isinstance(v, torch.Tensor) else v, values)
+    from .inputs.layouts import copied
+
+    return _pytree.tree_map(lambda v: copied(v) if isinstance(v, torch.Tensor) else v, values)

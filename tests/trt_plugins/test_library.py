@@ -83,7 +83,9 @@ def test_the_manifest_says_what_is_in_it(pack_library: PluginLibrary, nvcc: Nvcc
 
 
 def test_left_out_dtypes_are_said(pack_library: PluginLibrary) -> None:
-    assert pack_library.notes == ("without float64, which TensorRT's tensors cannot be: trtpack::attributes",)
+    assert pack_library.warnings[:1] == (
+        "without float64, which TensorRT's tensors cannot be: trtpack::attributes",
+    )
     assert "without float64" in pack_library.summary()
 
 
@@ -172,6 +174,15 @@ def test_a_kernel_with_another_signature_is_shown_the_one_to_write(
     with pytest.raises(CompileError) as caught:
         build(tmp_path, nvcc, headers, KERNEL.replace("In<T> x, Out<T> y", "In<T> x, double by, Out<T> y"))
     assert "cudaError_t twice(Stream stream, In<float> x, Out<float> y)" in str(caught.value)
+
+
+def test_warnings_about_the_users_lines_are_shown(tmp_path: Path, nvcc: Nvcc, headers: Headers) -> None:
+    library = build(
+        tmp_path, nvcc, headers, KERNEL.replace("T(2);", "T(2); const unsigned u = -1; if (u < i) return;")
+    )
+    [warning] = [w for w in library.warnings if "twice.cuh:10" in w]
+    assert "sign" in warning
+    assert warning in library.summary()
 
 
 def test_a_missing_kernel_is_refused_with_its_places(tmp_path: Path, nvcc: Nvcc, headers: Headers) -> None:

@@ -89,23 +89,9 @@ void Plugin::check_counts(int32_t inputs, int32_t outputs) const {
 }
 
 size_t Plugin::declared(int32_t input) const {
-  size_t first_list = 0, lists = 0;
-  for (const InputSpec& spec : spec_.inputs) {
-    if (spec.form == Form::variadic) {
-      ++lists;
-    } else {
-      ++first_list;
-    }
-  }
-  if (size_t(input) < first_list || lists == 0) return size_t(input);
-  // Lists come last; several say their lengths in the last attributes.
-  size_t list = first_list, next = size_t(input) - first_list;
-  const AttributeRef* const lengths = attributes_->refs() + (spec_.attributes.count - lists);
-  while (lists > 1 && list + 1 < spec_.inputs.count && next >= size_t(lengths[list - first_list].i)) {
-    next -= size_t(lengths[list - first_list].i);
-    ++list;
-  }
-  return list;
+  size_t first_list = 0;
+  while (first_list < spec_.inputs.count && spec_.inputs[first_list].form != Form::variadic) ++first_list;
+  return std::min(size_t(input), first_list);
 }
 
 bool Plugin::row_takes(const RowSpec& row, int32_t position, DataType type, int32_t inputs) const {

@@ -60,7 +60,7 @@ class Plugin final : public nvinfer1::IPluginV3,
  private:
   std::string title() const;
   void check_counts(int32_t inputs, int32_t outputs) const;
-  // The place in the declaration of a node's input: those of a list share the list's.
+  // The place in the declaration of a node's input. Lists come last and are of one dtype: the first stands for them all.
   size_t declared(int32_t input) const;
   bool row_takes(const RowSpec& row, int32_t position, nvinfer1::DataType type, int32_t inputs) const;
 

@@ -6,6 +6,7 @@ answer twice. An expected output, stored with the real sample, can.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -85,11 +86,18 @@ def golden_expected(golden: Array, own: Expected) -> Expected:
 def _doubled(budget: Budget) -> Budget:
     if budget.exact:
         return budget
+    two = _TWO_SIDES
     return replace(
         budget,
-        atol=_TWO_SIDES * budget.atol,
-        rtol=_TWO_SIDES * budget.rtol,
-        rms=_TWO_SIDES * budget.rms,
+        atol=two * budget.atol,
+        rtol=two * budget.rtol,
+        rms=two * budget.rms,
+        gain=two * budget.gain,
+        lean=(),
+        bands=tuple(
+            replace(b, atol=two * b.atol, rms=two * b.rms, bias=two * b.bias, lean=math.inf)
+            for b in budget.bands
+        ),
         source=f"twice {budget.source}",
     )
 

@@ -40,7 +40,7 @@ def percent(value: float) -> str:
 
 def times(value: float) -> str:
     """A ratio."""
-    return f"{value:.2f}×" if value < 100 else f"{value:.3g}×"
+    return f"{value:.2f}×" if 0.1 <= value < 100 else f"{value:.3g}×"
 
 
 def used(cell: Cell) -> str:

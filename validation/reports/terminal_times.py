@@ -46,7 +46,7 @@ def say_latency(page: Lines, latency: LatencyRecord) -> None:
         page.say(f"predicted floor on {named(limit.machine)} at {named(limit.sample)}: {floor}")
     for profile in latency.profiles[:MOST_LINES]:
         parts = [
-            f"{named(n.op_type or n.name)}{' (custom)' if n.custom else ''} {percent(n.share)}"
+            f"{named(n.name or n.op_type)}{' (custom)' if n.custom else ''} {percent(n.share)}"
             for n in profile.nodes[:4]
         ]
         page.say(f"{named(profile.candidate)} spends its time in {', '.join(parts)}") if parts else None
@@ -71,6 +71,8 @@ def _timing(t: Timing, ratio: Ratio | None, limit: Roofline | None) -> tuple[str
 
 
 def _ratio(r: Ratio) -> str:
+    if r.unstable:
+        return f"unstable: {worded(r.unstable)}"
     if not r.ratio > 0:
         return f"nothing to compare with in {named(r.against)}"
-    return f"{times(r.ratio)} {named(r.against)} ({r.low:.2f} to {r.high:.2f})"
+    return f"{times(r.ratio)} {named(r.against)} ({r.low:.3g} to {r.high:.3g})"

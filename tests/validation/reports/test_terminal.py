@@ -69,7 +69,7 @@ def test_coverage_bisection_and_latency_are_there(full_report: Report) -> None:
     assert "from layers.3.act, net.py:41: x = F.gelu(x)" in shown
     assert "/layers.3/fc/Gemm_output_0: float32[3, 64], -4.1 to 3.9" in shown
     assert "9 runs, 212 nodes" in shown
-    assert "0.77× pytorch (0.76 to 0.79)" in shown
+    assert "0.77× pytorch (0.761 to 0.79)" in shown
     assert "46% (compute)" in shown
     assert "predicted floor on NVIDIA A100 at example: 20 µs" in shown
     assert "unstable, tensorrt at example: the spread is 31 % of the median" in shown

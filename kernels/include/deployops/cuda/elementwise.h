@@ -117,7 +117,8 @@ __device__ inline void elementwise_pack(const F& f, const Operands<T, K, Index>&
 }
 
 template <int N, class T, int K, class Index, class F>
-__global__ void __launch_bounds__(512, sizeof(Index) == 8 ? 1 : 2) elementwise_kernel(F f, Operands<T, K, Index> operands, T* y, Index n) {
+__global__ void __launch_bounds__(512, sizeof(Index) == 8 ? 1 : 2)
+    elementwise_kernel(F f, Operands<T, K, Index> operands, T* y, Index n) {
   const Index first = Index(blockIdx.x) * blockDim.x + threadIdx.x, step = Index(gridDim.x) * blockDim.x;
   const Index packs = n / N;
   for (Index p = first; p < packs; p += step) elementwise_pack<N>(f, operands, y, p * N);

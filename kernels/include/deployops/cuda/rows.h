@@ -21,7 +21,7 @@ template <class T, int N> constexpr int most_row_threads = sizeof(wide_t<T>) == 
 template <class T, int N>
 struct RowPart {
   using W = wide_t<T>;
-  static constexpr int count = (N == 1 ? 32 : 64) / int(sizeof(W)), packs = count / N;
+  static constexpr int count = (N == 1 ? 24 : 64) / int(sizeof(W)), packs = count / N;
 
   W numbers[packs][N];
 

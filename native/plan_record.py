@@ -1,0 +1,105 @@
+"""Plans kept from one run to the next: declarations need torch, whose import takes longer than all the rest.
+
+A plan comes from Python alone: our modules and templates, and the modules that the user's packs loaded. While they
+are as they were, so is the plan. What the C++ in it includes is not looked at here: the cache of objects does that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import sysconfig
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from .file_contents import FILES
+from .output_files import replace_file
+
+__all__ = ["PlanRecord"]
+
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+class PlanRecord:
+    """Where the plan for these packs (None: the shipped operators) and this target is kept.
+
+    Args:
+        cache: the folder of the cache.
+        target: what is built, and whatever else decides.
+        packs: modules and files that declare the operators.
+        ours: our packages whose code makes the plan.
+    """
+
+    def __init__(self, cache: Path, target: str, packs: Sequence[str] | None, ours: tuple[str, ...]) -> None:
+        known = (
+            target,
+            None if packs is None else list(packs),
+            os.getcwd(),
+            sys.version,
+            *map(_version, ("torch", "onnx", "jinja2")),
+        )
+        self._ours = ours
+        self._path = cache / "plans" / f"{hashlib.sha256(repr(known).encode()).hexdigest()[:32]}.json"
+
+    def load(self) -> Any:
+        """The plan as data, where everything that it came from is unchanged; else None."""
+        try:
+            record = json.loads(self._path.read_text(encoding="utf-8"))
+            files: dict[str, str] = record["files"]
+            if set(self._our_files()) <= set(files) and all(FILES.digest(p) == d for p, d in files.items()):
+                return record["plan"]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            pass
+        return None
+
+    def save(self, plan: Mapping[str, Any], loaded: Iterable[str]) -> None:
+        """Keep a plan; where that is not possible, the next run makes it again.
+
+        `loaded`: names of the modules that loading the packs brought in.
+        """
+        own = [name for name in list(sys.modules) if not self._installed(_file(name))]
+        modules = {_file(name) for name in (*own, *loaded)} - {""}
+        files = {path: FILES.digest(path) for path in sorted({*self._our_files(), *modules})}
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            text = json.dumps({"files": files, "plan": plan})
+            replace_file(self._path, lambda path: path.write_text(text, encoding="utf-8"))
+        except (OSError, UsageError):
+            return
+
+    def _our_files(self) -> list[str]:
+        return sorted(
+            str(path)
+            for folder in self._ours
+            for path in (_ROOT / folder).rglob("*")
+            if path.suffix in (".py", ".j2") and "__pycache__" not in path.parts
+        )
+
+    def _installed(self, file: str) -> bool:
+        """A module of Python, of an installed package or of ours; all others are somebody's who works on them."""
+        places = {
+            *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")),
+            *map(str, map(_ROOT.joinpath, (*self._ours, "export", "validation"))),
+        }
+        return (
+            not file
+            or any(Path(file).is_relative_to(Path(place).resolve()) for place in places)
+            or Path(file).parent == _ROOT
+        )
+
+
+def _file(module: str) -> str:
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return str(Path(file).resolve()) if isinstance(file, str) else ""
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

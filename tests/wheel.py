@@ -42,7 +42,11 @@ def main() -> None:
             n for n in names if n.split("/")[1:2] in (["tests"], ["examples"], ["benchmarks"], ["docs"])
         ]
         assert not strays, f"the wheel has {strays}"
-        for needed in ("deployops/py.typed", "deployops/symbolic/operators.lock.json", "deployops/cli/__init__.py"):
+        for needed in (
+            "deployops/py.typed",
+            "deployops/symbolic/operators.lock.json",
+            "deployops/cli/__init__.py",
+        ):
             assert needed in names, f"the wheel lacks {needed}"
         sources = {str(p.relative_to(ROOT)) for p in _package_sources()}
         missing = sources - {n.removeprefix("deployops/") for n in names}

@@ -179,7 +179,9 @@ std::string fields_of(const Plugin& plugin) {
     const PluginField& f = fields->fields[k];
     if (std::strcmp(f.name, "deployops_fingerprint") == 0) continue;
     text += std::string(text.empty() ? "" : " ") + f.name + "=";
-    if (f.type == PluginFieldType::kCHAR) text += std::string(static_cast<const char*>(f.data)) + "/" + std::to_string(f.length);
+    if (f.type == PluginFieldType::kCHAR) {
+      text += std::string(static_cast<const char*>(f.data)) + "/" + std::to_string(f.length);
+    }
     for (int32_t i = 0; i < f.length && f.type != PluginFieldType::kCHAR; ++i) {
       char buffer[40];
       if (f.type == PluginFieldType::kINT64) {
@@ -210,7 +212,9 @@ void run(const std::string& title, const Plugin& plugin, std::vector<PluginTenso
   std::vector<void*> outputs(out.size(), memory.data() + 512);
   the_log.last.clear();
   int32_t code = runtime(context).onShapeChange(in.data(), int32_t(in.size()), out.data(), int32_t(out.size()));
-  if (code == 0) code = runtime(context).enqueue(in.data(), out.data(), inputs.data(), outputs.data(), nullptr, nullptr);
+  if (code == 0) {
+    code = runtime(context).enqueue(in.data(), out.data(), inputs.data(), outputs.data(), nullptr, nullptr);
+  }
   say(title, std::to_string(code) + " " + the_log.last);
 }
 

@@ -6,7 +6,9 @@
 
 using namespace deployops::trt;
 
-extern "C" [[gnu::visibility("default")]] void setLoggerFinder(nvinfer1::ILoggerFinder* finder) { use_logger_finder(finder); }
+extern "C" [[gnu::visibility("default")]] void setLoggerFinder(nvinfer1::ILoggerFinder* finder) {
+  use_logger_finder(finder);
+}
 
 extern "C" [[gnu::visibility("default")]] nvinfer1::IPluginCreatorInterface* const* getCreators(int32_t& count) {
   static std::deque<Creator> creators;

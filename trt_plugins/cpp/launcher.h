@@ -8,8 +8,8 @@
 namespace deployops::trt {
 
 struct Launcher {
-  // Launches the kernel for one combination of dtypes (`row` of the plugin's table), with one of its tactics, from 0 on.
-  // Throws what the kernel's launcher throws: InputError for inputs that it refuses.
+  // Launches the kernel for one combination of dtypes (`row` of the plugin's table), with one of its tactics, from 0
+  // on. Throws what the kernel's launcher throws: InputError for inputs that it refuses.
   cudaError_t (*launch)(const OperatorCall& call, size_t row, cudaStream_t stream, int tactic);
   int tactics;
 };

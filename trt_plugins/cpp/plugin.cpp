@@ -127,8 +127,8 @@ int32_t Plugin::getOutputDataTypes(DataType* types, int32_t outputs, const DataT
   });
 }
 
-int32_t Plugin::getOutputShapes(const DimsExprs* inputs, int32_t input_count, const DimsExprs*, int32_t, DimsExprs* outputs,
-                                int32_t output_count, IExprBuilder& builder) noexcept {
+int32_t Plugin::getOutputShapes(const DimsExprs* inputs, int32_t input_count, const DimsExprs*, int32_t,
+                                DimsExprs* outputs, int32_t output_count, IExprBuilder& builder) noexcept {
   return guarded([this] { return title(); }, failed, [&] {
     check_counts(input_count, output_count);
     std::vector<SymbolicTensor> tensors(std::max(size_t(input_count), spec_.inputs.count));

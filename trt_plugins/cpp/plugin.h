@@ -1,7 +1,7 @@
 // An operator as a TensorRT plugin: everything that differs between operators comes from its `PluginSpec`.
 //
-// The classes of TensorRT used here (IPluginV3 and its capabilities, IPluginCreatorV3One) are the same in TensorRT 10, 11
-// and TensorRT-RTX. No function of a TensorRT library is called.
+// The classes of TensorRT used here (IPluginV3 and its capabilities, IPluginCreatorV3One) are the same in TensorRT 10,
+// 11 and TensorRT-RTX. No function of a TensorRT library is called.
 #pragma once
 
 #include <memory>
@@ -60,7 +60,7 @@ class Plugin final : public nvinfer1::IPluginV3,
  private:
   std::string title() const;
   void check_counts(int32_t inputs, int32_t outputs) const;
-  // The place in the declaration of a node's input. Lists come last and are of one dtype: the first stands for them all.
+  // The place in the declaration of a node's input. Lists come last and are of one dtype: the first stands for all.
   size_t declared(int32_t input) const;
   bool row_takes(const RowSpec& row, int32_t position, nvinfer1::DataType type, int32_t inputs) const;
 

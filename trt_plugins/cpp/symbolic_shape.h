@@ -85,7 +85,7 @@ inline Size floor_divide(const Size& a, const Size& b) {
 }
 inline Size modulo(const Size& a, const Size& b) { return a - floor_divide(a, b) * b; }
 
-// What two sizes broadcast to: the other one where one is 1. An empty dim stays empty, which the larger of both would not.
+// What two sizes broadcast to: the other one where one is 1. An empty dim stays empty, which the larger one would not.
 inline Size broadcast(const Size& a, const Size& b) {
   if (a.is(1) || a.same_as(b)) return b;
   if (b.is(1)) return a;

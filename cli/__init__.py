@@ -13,6 +13,7 @@ import click
 from .. import __version__
 from ..errors import DeployOpsError
 from .compile import compile_command
+from .doctor import doctor_command
 from .emulate import emulate
 from .export import export
 from .inspect import inspect
@@ -32,7 +33,7 @@ def cli() -> None:
     """
 
 
-for _command in (export, validate, report, inspect, compile_command, emulate, ops):
+for _command in (export, validate, report, inspect, compile_command, emulate, doctor_command, ops):
     cli.add_command(_command)
 
 

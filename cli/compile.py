@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ..errors import UsageError
 from .options import Progress, json_option, packs_option, print_json, search_here
 
 __all__ = ["compile_command"]
@@ -12,10 +13,10 @@ __all__ = ["compile_command"]
 @click.command("compile")
 @click.option(
     "--target",
-    type=click.Choice(["ort-cpu"]),
+    type=click.Choice(["ort-cpu", "tensorrt"]),
     default="ort-cpu",
     show_default=True,
-    help="What to build for.",
+    help="ort-cpu: a library for ONNX Runtime. tensorrt: a library of plugins.",
 )
 @packs_option("Python that declares operators. Repeatable; it is run. Without it: the shipped operators.")
 @click.option(
@@ -23,10 +24,26 @@ __all__ = ["compile_command"]
     "--output",
     type=click.Path(),
     metavar="DIR",
-    help="Where the library goes. Default: lib; for the shipped operators the place where sessions look.",
+    help="Where the library goes. Default: lib; for the shipped operators on ort-cpu the place where sessions look.",
 )
 @click.option("--cxx", metavar="COMPILER", help="The C++ compiler. Default: $CXX, g++, clang++.")
-@click.option("--cxxflag", "flags", multiple=True, metavar="FLAG", help="One more flag for it. Repeatable.")
+@click.option(
+    "--cxxflag", "flags", multiple=True, metavar="FLAG", help="ort-cpu: one more flag for it. Repeatable."
+)
+@click.option(
+    "--arch",
+    metavar="80,90,…",
+    help="tensorrt: compute capabilities of the GPUs, 80 for 8.0. Default: 80,86,89,90,100,120.",
+)
+@click.option(
+    "--nvcc", metavar="NVCC", help="tensorrt: the CUDA compiler. Default: $CUDA_HOME, PATH, NVIDIA's wheels."
+)
+@click.option(
+    "--tensorrt-root", type=click.Path(), metavar="DIR", help="tensorrt: the SDK whose headers to use."
+)
+@click.option(
+    "--budget", is_flag=True, help="tensorrt: fail where a kernel spills registers or uses local memory."
+)
 @click.option("--jobs", type=click.IntRange(1), help="Compilers at once. Default: one per core.")
 @json_option("Print the result as JSON.")
 def compile_command(
@@ -35,25 +52,63 @@ def compile_command(
     output: str | None,
     cxx: str | None,
     flags: tuple[str, ...],
+    arch: str | None,
+    nvcc: str | None,
+    tensorrt_root: str | None,
+    budget: bool,
     jobs: int | None,
     as_json: bool,
 ) -> None:
-    """Compile the kernels of operators into a library for ONNX Runtime.
+    """Compile the kernels of operators into a library for ONNX Runtime, or into TensorRT plugins.
 
-    Writes libdeployops_ort_cpu.so and a manifest beside it. The kernel of `acme::swish` is kernels/swish.h (or
-    swish.h) beside the file that declares it. What did not change is not compiled again.
+    Writes the library and a manifest beside it. The kernel of `acme::swish` is kernels/swish.h, for CUDA
+    kernels/swish.cuh (or without the folder) beside the file that declares it. What did not change is not compiled again.
     """
-    from ..ort_ops.library import compile_library
-
+    for option, given, of in (
+        ("--cxxflag", flags, "ort-cpu"),
+        ("--arch", arch, "tensorrt"),
+        ("--nvcc", nvcc, "tensorrt"),
+        ("--tensorrt-root", tensorrt_root, "tensorrt"),
+        ("--budget", budget, "tensorrt"),
+    ):
+        if given and target != of:
+            raise UsageError(f"{option} is an option of --target {of}")
     search_here()
+    ops = list(packs) or None
     with Progress(quiet=as_json) as progress:
-        library = compile_library(
-            target,
-            list(packs) or None,
-            out=output,
-            cxx=cxx,
-            flags=flags,
-            jobs=jobs,
-            progress=lambda done, of, name: progress(f"{done} of {of}: {name}"),
-        )
-    print_json(library.to_dict()) if as_json else click.echo(library.summary())
+
+        def told(done: int, of: int, name: str) -> None:
+            progress(f"{done} of {of}: {name}")
+
+        if target == "tensorrt":
+            from ..trt_plugins.library import DEFAULT_ARCHS, compile_plugins
+
+            plugins = compile_plugins(
+                ops,
+                archs=DEFAULT_ARCHS if arch is None else _archs(arch),
+                out=output,
+                nvcc=nvcc,
+                cxx=cxx,
+                tensorrt_root=tensorrt_root,
+                budget=budget,
+                jobs=jobs,
+                progress=told,
+            )
+            result, text = plugins.to_dict(), plugins.summary()
+        else:
+            from ..ort_ops.library import compile_library
+
+            library = compile_library(target, ops, out=output, cxx=cxx, flags=flags, jobs=jobs, progress=told)
+            result, text = library.to_dict(), library.summary()
+    print_json(result) if as_json else click.echo(text)
+
+
+def _archs(text: str) -> tuple[int, ...]:
+    """`80,sm_90,12.0` as 80, 90, 120."""
+    found = []
+    for part in text.split(","):
+        name = part.strip().lower().removeprefix("sm_").removeprefix("sm").replace(".", "")
+        if not name.isdigit():
+            raise UsageError(f"--arch {text}: {part!r} is no compute capability; give numbers such as 80,90")
+        found.append(int(name))
+    return tuple(found)

@@ -134,11 +134,18 @@ def chosen_operators(names: tuple[str, ...], packs: tuple[str, ...]) -> list[Any
     everything = declared(packs)
     if not names:
         return [op for op in everything if not packs or op.name not in before]
-    known = {key: op for op in everything for key in (op.name, op.onnx_name)}
+    known = {op.name.partition("::")[2]: op for op in everything if _only(op, everything)}
+    known |= {key: op for op in everything for key in (op.name, op.onnx_name)}
     unknown = [n for n in names if n not in known]
     if unknown:
         raise UsageError(f"no operator is called {', '.join(unknown)}; `deployops ops list` shows them")
     return [known[n] for n in names]
+
+
+def _only(op: Any, everything: list[Any]) -> bool:
+    """No other has its short name."""
+    short = op.name.partition("::")[2]
+    return sum(o.name.partition("::")[2] == short for o in everything) == 1
 
 
 def load_named(packs: tuple[str, ...], libraries: tuple[str, ...]) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..symbolic.operator import Operator
     from .levels import Level
 
-__all__ = ["entries_symbol", "kernel_entries", "operator_table", "template"]
+__all__ = ["entries_symbol", "kernel_entries", "operator_table", "table_entry", "template"]
 
 
 @lru_cache
@@ -127,12 +127,12 @@ def operator_table(
 ) -> str:
     """The source of the table; `rules` by operator name, `levels` as by `levels_for`."""
     return template("operator_table.cpp.j2").render(
-        operators=[_table_entry(op, rules[op.name], levels) for op in operators],
+        operators=[table_entry(op, rules[op.name], levels) for op in operators],
         levels=[{"name": level.name, "check": level.cpu_check} for level in levels],
     )
 
 
-def _table_entry(
+def table_entry(
     op: Operator, rules: Mapping[str, shape_rules.ShapeRule], levels: Sequence[Level]
 ) -> dict[str, Any]:
     names = [i.name for i in op.interface.inputs]

@@ -42,8 +42,15 @@ def find_kernel(op: Operator, suffix: str = ".h") -> Path:
         raise UsageError(
             f"{op.name} was declared in no file, so its kernel has no place: put the declaration into a .py file"
         )
+    from .cuda_signature import cuda_signature
+
     listed = " or ".join(str(p) for p in places)
+    wanted = cuda_signature(op) if suffix == ".cuh" else signature(op)
     raise UsageError(
-        f"{op.name} has no kernel: there is no {listed}. Write one:\n{signature(op)};\n"
-        f"(`deployops ops new {op.name} --ops {Path(op.source).name}` starts one)"
+        f"{op.name} has no kernel: there is no {listed}. Write one:\n{wanted};\n"
+        + (
+            ""
+            if suffix == ".cuh"
+            else f"(`deployops ops new {op.name} --ops {Path(op.source).name}` starts one)"
+        )
     )

@@ -107,9 +107,11 @@ def find_nvcc(cxx: Compiler, choice: str | None = None) -> Nvcc:
 
 
 def _wheel_folders() -> list[Path]:
-    """The folders `nvidia/` of the packages that this Python sees."""
+    """The folders `nvidia/` of installed packages; not one in the current folder, which may be anybody's."""
     spec = importlib.util.find_spec("nvidia")
-    return [Path(p) for p in spec.submodule_search_locations or ()] if spec is not None else []
+    found = [Path(p) for p in spec.submodule_search_locations or ()] if spec is not None else []
+    here = Path.cwd().resolve()
+    return [folder for folder in found if folder.resolve().parent != here]
 
 
 def _probe(path: Path, origin: str, cxx: Compiler) -> Nvcc:

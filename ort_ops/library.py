@@ -19,9 +19,9 @@ from ..native.jobs import run_all
 from ..native.levels import levels_for
 from ..native.object_cache import Cache, CompileJob
 from ..native.output_files import replace_file
+from ..native.plan_record import PlanRecord
 from .library_manifest import manifest_path
 from .manifest_writer import write_manifest
-from .plan_record import PlanRecord
 
 if TYPE_CHECKING:
     from ..symbolic.operator import Operator
@@ -150,8 +150,8 @@ def shipped_folder() -> Path:
 def _plan(ops: Sequence[Operator | str] | None, compiler: Compiler, cache: Cache) -> Plan:
     packs = None if ops is None else [o for o in ops if isinstance(o, str)]
     given = [op for op in ops or () if not isinstance(op, str)]
-    record = PlanRecord(cache.root, compiler.target, packs)
-    known = None if given else record.load()
+    record = PlanRecord(cache.root, compiler.target, packs, ("native", "ort_ops", "symbolic"))
+    known = None if given else _known(record)
     if known is not None:
         return known
 
@@ -171,8 +171,20 @@ def _plan(ops: Sequence[Operator | str] | None, compiler: Compiler, cache: Cache
     operators = {op.name: op for op in chosen}
     plan = make_plan([operators[name] for name in sorted(operators)], levels_for(compiler.target))
     if not given:
-        record.save(plan, loaded)
+        record.save(plan.to_dict(), loaded)
     return plan
+
+
+def _known(record: PlanRecord) -> Plan | None:
+    """The plan of an earlier time, where it still holds."""
+    from .build_plan import Plan
+
+    try:
+        data = record.load()
+        plan = None if data is None else Plan.from_dict(data)
+    except (KeyError, TypeError):
+        return None
+    return plan if plan is not None and plan.holds else None
 
 
 class _Compilation:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..native.cpp_types import identifier
 from ..native.cuda_signature import cuda_entries, cuda_entries_symbol
-from ..native.generated import _table_entry as table_entry
+from ..native.generated import table_entry
 
 if TYPE_CHECKING:
     import jinja2

@@ -82,9 +82,11 @@ def find_headers(root: str | Path | None = None) -> Headers:
 def _candidates() -> Iterator[tuple[Path, str]]:
     for folder in ("/usr/include", f"/usr/include/{os.uname().machine}-linux-gnu", "/usr/local/include"):
         yield Path(folder), "a system folder"
-    for entry in sys.path:
-        for inner in _IN_PACKAGES:
-            yield Path(entry or ".").absolute() / inner, "a Python package"
+    here = Path.cwd().resolve()
+    for entry in map(Path, sys.path):
+        if entry.resolve() != here:  # what lies in the current folder may be anybody's
+            for inner in _IN_PACKAGES:
+                yield entry.absolute() / inner, "a Python package"
     try:
         yield fetched_folder(), "fetched"
     except OSError:  # there is no home folder

@@ -43,9 +43,8 @@ _HOST_FLAGS = ("-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-W
 _CXX_FLAGS = ("-std=c++17", "-O2", *_HOST_FLAGS)
 # nvcc's own code for the host has empty declarations and unused functions.
 _CUDA_HOST_FLAGS = ("-fPIC", "-fvisibility=hidden")
-# No --use_fast_math: what is written is what is computed. Warning 177 is about a name that is declared and not used, as
-# the constant in the generated source is that stands in for a kernel's number of tactics.
-_DEVICE_FLAGS = ("-std=c++17", "-O3", "-Xptxas=-v", "--compress-mode=size", "--diag-suppress=177")
+# No --use_fast_math: what is written is what is computed.
+_DEVICE_FLAGS = ("-std=c++17", "-O3", "-Xptxas=-v", "--compress-mode=size")
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,10 @@ def overall(report: Report) -> Verdict:
     }
     passed = {(c.backend, c.subject, c.output) for c in report.cells if c.verdict == PASSED}
     complete = all((name, *output) in passed for name in names for output in outputs)
+    # an operator that nothing could run has no outputs by name
+    subjects = {c.subject for c in report.cells}
+    ran = {(backend, subject) for backend, subject, _ in passed}
+    complete = complete and all((name, subject) in ran for name in names for subject in subjects)
     return PASSED if outputs and complete else NOT_CHECKED
 
 

@@ -300,6 +300,11 @@ int main(int, char** arguments) {
   formats("formats of two outputs", parts, 1);
   say("no tactics", std::to_string(build(parts).getNbTactics()));
 
+  const Plugin plus = make("Plus");
+  shapes("broadcast", plus, {{"N", "4", "1"}, {"M", "5"}});
+  shapes("broadcast of unknown sizes", plus, {{"N"}, {"M"}});
+  shapes("broadcast refused", plus, {{"4"}, {"5"}});
+
   const Plugin sum = make("AddAll");
   shapes("list", sum, {{"N"}, {"N"}, {"N"}, {"N"}});
   shapes("empty list", sum, {{"N"}, {"N"}});

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from deployops.native.compilers import find_cxx
@@ -100,6 +102,21 @@ def test_output_shapes_are_the_formulas_of_the_fake_kernel(said: dict[str, str])
     assert said["shapes of numbers"] == "[4, 3] [4, 4]"  # 7 columns: 3 and 4
     assert "for inputs of these numbers of dimensions; known are x 2" in said["shapes refused"]
     assert said["list"] == said["empty list"] == "[N]"
+
+
+def test_broadcast_shapes(said: dict[str, str]) -> None:
+    assert said["broadcast"] == "[N, 4, 5]"  # 4 beside an unknown size: that one is 1 or 4
+    assert "sizes 4 and 5 do not broadcast" in said["broadcast refused"]
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 5), (5, 1), (3, 3), (1, 1), (1, 0), (0, 1), (0, 0)])
+def test_broadcast_of_unknown_sizes_is_numpys_with_empty_dims_too(
+    said: dict[str, str], n: int, m: int
+) -> None:
+    formula = said["broadcast of unknown sizes"].strip("[]")
+    assert {"N", "M"} == set(re.findall("[A-Z]", formula))
+    found = eval(formula, {"N": n, "M": m})  # noqa: S307 - of our own host program
+    assert (found,) == np.broadcast_shapes((n,), (m,))
 
 
 def test_tactics_are_numbered_from_one_and_others_refused(said: dict[str, str]) -> None:

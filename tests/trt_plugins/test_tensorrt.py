@@ -22,7 +22,7 @@ from deployops.trt_plugins.headers import Headers
 from deployops.trt_plugins.library import PluginLibrary, compile_plugins
 
 Run = Callable[[str, dict[str, Any]], dict[str, Any]]
-PACK_CREATORS = [["trtpack", name, "1"] for name in ("AddAll", "Attributes", "Parts", "Shift")]
+PACK_CREATORS = [["trtpack", name, "1"] for name in ("AddAll", "Attributes", "Parts", "Plus", "Shift")]
 
 
 def of_pack(result: dict[str, Any]) -> list[list[str]]:

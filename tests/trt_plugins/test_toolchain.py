@@ -18,7 +18,7 @@ from deployops.native.compilers import find_cxx
 from deployops.native.nvcc import Nvcc, find_nvcc, nvcc_candidates
 from deployops.native.nvcc_objects import code_flags
 from deployops.native.nvcc_output import gnu_style, kernel_resources
-from deployops.trt_plugins.headers import Headers, extract_headers, find_headers
+from deployops.trt_plugins.headers import Headers, _candidates, extract_headers, find_headers
 
 ROOT = Path(__file__).resolve().parents[2]
 PACK = ROOT / "tests" / "trt_plugins" / "pack" / "pack.py"
@@ -48,6 +48,22 @@ def test_the_wheels_alone_suffice(wheels: Path, headers: Headers, tmp_path: Path
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.startswith(f"the PyPI wheels {wheels}")
     assert (tmp_path / "lib" / "libdeployops_trt.so").is_file()
+
+
+def test_the_current_folder_is_no_place_for_tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    planted = tmp_path / "nvidia" / "cu99" / "bin" / "nvcc"
+    planted.parent.mkdir(parents=True)
+    planted.write_text("#!/bin/sh\n")
+    headers = tmp_path / "kernel_lens" / "include" / "tensorrt"
+    headers.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    assert planted not in [path for _, path in nvcc_candidates()]
+    assert headers not in [folder for folder, _ in _candidates()]
+    monkeypatch.chdir(tmp_path.parent)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert planted in [path for _, path in nvcc_candidates()]
+    assert headers in [folder for folder, _ in _candidates()]
 
 
 def test_cuda_home_comes_before_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -98,3 +98,21 @@ def _(x: Tensor, by: Tensor) -> None:
 @shift_.samples
 def _(draw: Any) -> Iterator[Any]:
     yield draw(3, 5), draw(3, 5)
+
+
+@operator("trtpack::plus", dtypes=HALVES)
+def plus(x: Tensor, y: Tensor) -> Tensor:
+    """x + y, broadcast."""
+    return x + y
+
+
+@plus.fake
+def _(x: Tensor, y: Tensor) -> Tensor:
+    return x.new_empty(torch.broadcast_shapes(x.shape, y.shape))
+
+
+@plus.samples
+def _(draw: Any) -> Iterator[Any]:
+    yield draw(3, 5), draw(3, 5)
+    yield draw(2, 3, 5), draw(3, 1)
+    yield draw(4, 1), draw(1, 5)

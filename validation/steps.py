@@ -92,9 +92,9 @@ def compare(
         tuple(file_record(p) for p in (path, *([source.path] if source is not None else []))),
     )
     journal.heading(heading)
-    findings = before(
-        original.model, graph, found, parsed_model.functions
-    )  # as the user gave it, not in eval mode
+    # as the user gave it, not in eval mode yet; what a factory has built for a checkpoint is always in training mode
+    built = source is not None and source.factory is not None
+    findings = before(None if built else original.model, graph, found, parsed_model.functions)
     with _threads(count), evaluating(original.model), buffers_kept(original.model), torch.no_grad():
         original, found = in_the_files_precision(original, graph, found)
         request = Request(

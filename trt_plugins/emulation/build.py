@@ -15,7 +15,7 @@ from ...native.compilers import Compiler, find_cxx
 from ...native.cuda_signature import cuda_entries, cuda_entries_symbol, cuda_signature
 from ...native.diagnostics import CompileError, explain
 from ...native.jobs import run_all
-from ...native.kernel_files import INCLUDE, kernel_places
+from ...native.kernel_files import INCLUDE, find_kernel
 from ...native.object_cache import Cache, CompileJob
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _kernel_job(op: Operator, compiler: Compiler, sanitize: Sanitizer | None) ->
     from ...native.signature import check_compilable
 
     check_compilable(op)
-    kernel = _find_kernel(op)
+    kernel = find_kernel(op, ".cuh")
     _expect_portable(kernel)
     by_kernel = [name for name, rule in shape_rules(op).items() if isinstance(rule, FromKernel)]
     return CompileJob(
@@ -149,18 +149,6 @@ def _kernel_job(op: Operator, compiler: Compiler, sanitize: Sanitizer | None) ->
         flags=_kernel_flags(sanitize),
         include_dirs=(_CPP / "include", INCLUDE, kernel.parent),
     )
-
-
-def _find_kernel(op: Operator) -> Path:
-    places = kernel_places(op, ".cuh")
-    found = next((path for path in places if path.is_file()), None)
-    if found is None:
-        listed = " or ".join(map(str, places)) or "file, as the operator was declared in none"
-        raise UsageError(
-            f"{op.name} has no CUDA kernel: there is no {listed}. Write one, in namespace deployops:\n"
-            f"{cuda_signature(op)};"
-        )
-    return found
 
 
 def _expect_portable(kernel: Path) -> None:

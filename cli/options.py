@@ -145,7 +145,7 @@ def chosen_operators(names: tuple[str, ...], packs: tuple[str, ...]) -> list[Any
 def _only(op: Any, everything: list[Any]) -> bool:
     """No other has its short name."""
     short = op.name.partition("::")[2]
-    return sum(o.name.partition("::")[2] == short for o in everything) == 1
+    return [o.name.partition("::")[2] for o in everything].count(short) == 1
 
 
 def load_named(packs: tuple[str, ...], libraries: tuple[str, ...]) -> None:

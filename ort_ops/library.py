@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import shutil
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,13 +18,14 @@ from ..native.jobs import run_all
 from ..native.levels import levels_for
 from ..native.object_cache import Cache, CompileJob
 from ..native.output_files import replace_file
-from ..native.plan_record import PlanRecord
+from ..native.planning import planned
+from .build_plan import Plan
 from .library_manifest import manifest_path
 from .manifest_writer import write_manifest
 
 if TYPE_CHECKING:
     from ..symbolic.operator import Operator
-    from .build_plan import Plan, Unit
+    from .build_plan import Unit
 
 __all__ = ["NAME", "Library", "compile_library", "ort_library", "shipped_folder"]
 
@@ -148,43 +148,13 @@ def shipped_folder() -> Path:
 
 
 def _plan(ops: Sequence[Operator | str] | None, compiler: Compiler, cache: Cache) -> Plan:
-    packs = None if ops is None else [o for o in ops if isinstance(o, str)]
-    given = [op for op in ops or () if not isinstance(op, str)]
-    record = PlanRecord(cache.root, compiler.target, packs, ("native", "ort_ops", "symbolic"))
-    known = None if given else _known(record)
-    if known is not None:
-        return known
+    def make(operators: list[Operator]) -> Plan:
+        from .build_plan import make_plan
 
-    from ..symbolic import registry
-    from .build_plan import make_plan
+        return make_plan(operators, levels_for(compiler.target))
 
-    registry.load_builtin()
-    if ops is None:
-        chosen = [op for op in registry.all_operators() if op.name.startswith("deployops::")]
-        loaded: set[str] = set()
-    else:
-        before = set(sys.modules)
-        chosen = [*given, *registry.load(packs or ())]
-        loaded = set(sys.modules) - before
-    if not chosen:
-        raise UsageError(f"{', '.join(packs or ()) or 'ops'} declares no operator")
-    operators = {op.name: op for op in chosen}
-    plan = make_plan([operators[name] for name in sorted(operators)], levels_for(compiler.target))
-    if not given:
-        record.save(plan.to_dict(), loaded)
-    return plan
-
-
-def _known(record: PlanRecord) -> Plan | None:
-    """The plan of an earlier time, where it still holds."""
-    from .build_plan import Plan
-
-    try:
-        data = record.load()
-        plan = None if data is None else Plan.from_dict(data)
-    except (KeyError, TypeError):
-        return None
-    return plan if plan is not None and plan.holds else None
+    ours = ("native", "ort_ops", "symbolic")
+    return planned(ops, cache=cache.root, target=compiler.target, ours=ours, read=Plan.from_dict, make=make)
 
 
 class _Compilation:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import shutil
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ from ..native.nvcc import Nvcc, find_nvcc
 from ..native.nvcc_objects import CudaCache, CudaJob, code_flags
 from ..native.nvcc_output import KernelResources, kernel_resources
 from ..native.output_files import replace_file
-from ..native.plan_record import PlanRecord
+from ..native.planning import planned
 from .headers import Headers, find_headers
 from .manifest import manifest_path, write_manifest
 from .plan import KernelUnit, PluginPlan, make_plan
@@ -181,33 +179,10 @@ def _expect_archs(archs: Sequence[int]) -> tuple[int, ...]:
 
 
 def _plan(ops: Sequence[Operator | str] | None, cache: CudaCache) -> PluginPlan:
-    packs = None if ops is None else [o for o in ops if isinstance(o, str)]
-    given = [op for op in ops or () if not isinstance(op, str)]
-    record = PlanRecord(cache.root, "tensorrt", packs, ("native", "trt_plugins", "symbolic"))
-    known = None if given else record.load()
-    if known is not None:
-        with contextlib.suppress(KeyError, TypeError):
-            plan = PluginPlan.from_dict(known)
-            if plan.holds:
-                return plan
-
-    from ..symbolic import registry
-
-    registry.load_builtin()
-    if ops is None:
-        chosen = [op for op in registry.all_operators() if op.name.startswith("deployops::")]
-        loaded: set[str] = set()
-    else:
-        before = set(sys.modules)
-        chosen = [*given, *registry.load(packs or ())]
-        loaded = set(sys.modules) - before
-    if not chosen:
-        raise UsageError(f"{', '.join(packs or ()) or 'ops'} declares no operator")
-    operators = {op.name: op for op in chosen}
-    plan = make_plan([operators[name] for name in sorted(operators)])
-    if not given:
-        record.save(plan.to_dict(), loaded)
-    return plan
+    ours = ("native", "trt_plugins", "symbolic")
+    return planned(
+        ops, cache=cache.root, target="tensorrt", ours=ours, read=PluginPlan.from_dict, make=make_plan
+    )
 
 
 @dataclass(frozen=True, slots=True)

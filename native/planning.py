@@ -1,0 +1,73 @@
+"""From what the user names (operators, packs, nothing) to the plan of what there is to build, from a record where it holds."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from ..errors import UsageError
+from .plan_record import PlanRecord
+
+if TYPE_CHECKING:
+    from ..symbolic.operator import Operator
+
+__all__ = ["planned"]
+
+
+class _Plan(Protocol):
+    @property
+    def holds(self) -> bool: ...
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+P = TypeVar("P", bound=_Plan)
+
+
+def planned(
+    ops: Sequence[Operator | str] | None,
+    *,
+    cache: Path,
+    target: str,
+    ours: tuple[str, ...],
+    read: Callable[[Any], P],
+    make: Callable[[list[Operator]], P],
+) -> P:
+    """The plan for these operators; declarations are loaded only where nothing on record holds.
+
+    Args:
+        ops: operators, or modules and files that declare them (they are run); None: those that come with deployops.
+        cache, target, ours: see `PlanRecord`.
+        read: a plan from data; raises KeyError or TypeError where it is none.
+        make: a plan from operators, in the order of their names.
+
+    Raises UsageError where nothing is declared, and what `make` raises.
+    """
+    packs = None if ops is None else [o for o in ops if isinstance(o, str)]
+    given = [op for op in ops or () if not isinstance(op, str)]
+    record = PlanRecord(cache, target, packs, ours)
+    if not given and (known := record.load()) is not None:
+        with contextlib.suppress(KeyError, TypeError):
+            plan = read(known)
+            if plan.holds:
+                return plan
+
+    from ..symbolic import registry
+
+    registry.load_builtin()
+    if ops is None:
+        chosen = [op for op in registry.all_operators() if op.name.startswith("deployops::")]
+        loaded: set[str] = set()
+    else:
+        before = set(sys.modules)
+        chosen = [*given, *registry.load(packs or ())]
+        loaded = set(sys.modules) - before
+    if not chosen:
+        raise UsageError(f"{', '.join(packs or ()) or 'ops'} declares no operator")
+    operators = {op.name: op for op in chosen}
+    plan = make([operators[name] for name in sorted(operators)])
+    if not given:
+        record.save(plan.to_dict(), loaded)
+    return plan

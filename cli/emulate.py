@@ -50,4 +50,6 @@ def emulate(
             progress=lambda done, of, name: progress(f"{done} of {of}: {name}"),
         )
     print_json([dataclasses.asdict(r) for r in results]) if as_json else click.echo(render(results))
-    sys.exit(exit_code(results))
+    code = exit_code(results)
+    # nothing that ran is no pass
+    sys.exit(code if code or any(r.status == "passed" for r in results) else 3)

@@ -26,7 +26,7 @@ from deployops.export.inputs.signature import (
     signature_from_specs,
     signature_from_values,
 )
-from deployops.validation.inputs.samples import _parameters
+from deployops.validation.inputs.call_names import parameters
 
 torch.set_num_threads(1)
 
@@ -479,8 +479,8 @@ def test_a_torchscript_module_is_no_parameter_whatever_it_calls_itself() -> None
         function = torch.jit.script(_self_first)
     for module in modules:
         assert _bound(["x:float32[2]"], module) == (("x",), {})
-        assert _parameters(module) == ["x"]
-    assert _parameters(function) == ["self", "x"]
+        assert parameters(module) == ["x"]
+    assert parameters(function) == ["self", "x"]
 
 
 def test_items_of_lists_and_dicts_are_put_together() -> None:

@@ -84,7 +84,8 @@ def test_validate_runs_a_file_of_nodes_with_a_library(command: Callable[..., Any
     torch.export.save(torch.export.export(Net(), (torch.ones(2, 3),)), tmp_path / "net.pt2")
     onnx_file = tmp_path / "net.onnx"
     assert command("export", tmp_path / "net.pt2", "--custom-ops", "node", "-o", onnx_file).code in (0, 3)
-    arguments = ("validate", tmp_path / "net.pt2", "--onnx", onnx_file, "--no-latency")
+    # another process validates, and has to be told where the operator is declared
+    arguments = ("validate", tmp_path / "net.pt2", "--ops", place, "--onnx", onnx_file, "--no-latency")
     done = command(*arguments, "--ort-library", library.path)
     assert done.code == 0, done.out + done.err
 

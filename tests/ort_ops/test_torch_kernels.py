@@ -78,5 +78,5 @@ def test_a_library_without_the_operator(pack_library: Library) -> None:
         pack_library,
     )
     assert out.startswith(
-        "libdeployops_ort_cpu.so has no kernel of deployops::relu; it has pack::gather_rows"
+        "libdeployops_ort_cpu.so has no kernel of deployops::relu; it has pack::add_all, pack::gather_rows"
     )

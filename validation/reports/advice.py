@@ -15,10 +15,10 @@ class Advisor:
 
     def __init__(self, report: Report) -> None:
         self._bisected = {(b.output, b.backend) for b in report.bisections}
-        self._passed: dict[tuple[str, str, str], list[str]] = {}
+        self._passed: dict[tuple[str, str, str, str], list[str]] = {}
         for c in report.cells:
             if c.verdict == PASSED:
-                self._passed.setdefault((c.subject, c.sample, c.output), []).append(c.backend)
+                self._passed.setdefault((c.subject, c.sample, c.output, c.judged_as), []).append(c.backend)
 
     def of(self, cell: Cell) -> str:
         """One sentence, or empty where the reason says it all."""
@@ -30,7 +30,9 @@ class Advisor:
     def _elsewhere(self, cell: Cell) -> str:
         """Where the same output of the same sample passed: it tells the file from the runtime."""
         others = [
-            b for b in self._passed.get((cell.subject, cell.sample, cell.output), []) if b != cell.backend
+            b
+            for b in self._passed.get((cell.subject, cell.sample, cell.output, cell.judged_as), [])
+            if b != cell.backend
         ]
         if not others:
             return ""
@@ -52,6 +54,8 @@ class Advisor:
             return "Compare the declared backward with the derivative of the reference."
         if cell.subject:
             return "Compare the kernel and the body of the operator with its reference on this sample."
+        if cell.judged_as == "golden":
+            return "Both sides may share the mistake: look at how the inputs were prepared, and where the golden output is from."
         step = "`--bisect` finds the first node that differs."
         if m.nan or m.inf:
             return f"Where does it overflow? {step}"

@@ -49,6 +49,8 @@ def used(cell: Cell) -> str:
         return ""
     if cell.metrics.identical:
         return "0%"
+    if cell.judged_as not in ("values", "gradient", "golden"):
+        return ""  # a decision has no budget of its own
     part = cell.used
     if not math.isfinite(part):
         return "over"

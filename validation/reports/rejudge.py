@@ -18,6 +18,7 @@ __all__ = ["LIMITS", "needed_atol", "rejudged"]
 
 # The kind of the finding that says why a limit could not be held against anything; it is made anew.
 LIMITS = "limits"
+TOLERANCE = "tolerance"  # of the one that says that saved numbers do not decide
 BY_TOLERANCE = ("values", "gradient")  # how an output may have been judged, that a tolerance applies to
 
 
@@ -48,11 +49,27 @@ def rejudged(report: Report, limits: Limits, baseline: LatencyRecord | None = No
     )
     made = replace(report, limits=merged)
     if limits.atol is not None or limits.rtol is not None:
-        made = _by_tolerance(made, user(merged.atol, merged.rtol))
+        made = _undecided(made, _by_tolerance(made, user(merged.atol, merged.rtol)))
     timed = (limits.max_slowdown, limits.min_speedup, limits.max_regression)
     if baseline is not None or any(v is not None for v in timed):
         made = _by_time(made, baseline)
     return made
+
+
+def _undecided(before: Report, after: Report) -> Report:
+    """What was compared, and cannot be judged by the new tolerance from the saved numbers, keeps the report from passing."""
+    lost = sum(
+        old.verdict != NOT_CHECKED and new.verdict == NOT_CHECKED
+        for old, new in zip(before.cells, after.cells, strict=True)
+    )
+    findings = tuple(f for f in after.findings if f.kind != TOLERANCE)
+    if lost:
+        text = (
+            f"{lost} of {len(after.cells)} outputs cannot be judged by this tolerance from the saved numbers"
+        )
+        advice = "run `deployops validate` with it, or choose one that is clearly above or below"
+        findings = (*findings, Finding(TOLERANCE, "not checked", text, advice=advice))
+    return replace(after, findings=findings)
 
 
 # --- values -------------------------------------------------------------------------------------------------------

@@ -91,6 +91,8 @@ def _cells(page: Lines, report: Report) -> None:
 def _row(c: Cell) -> tuple[str, ...]:
     m = c.metrics
     output = f"{c.subject} {c.output}" if c.subject else c.output
+    if c.judged_as != "values":
+        output += f" ({c.judged_as})"
     row = (c.verdict, named(output), named(c.sample), named(c.backend), named(c.dtype))
     if m is None:
         return (*row, "", "", "", "", "")

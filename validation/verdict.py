@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .record import FAILED, NOT_CHECKED, PASSED, Verdict
 
 if TYPE_CHECKING:
-    from .record import Report
+    from .record import Cell, Report
 
 __all__ = ["coverage", "exit_code", "overall"]
 
@@ -39,13 +39,18 @@ def overall(report: Report) -> Verdict:
         for c in report.cells
         if c.output != "*" and c.judged_as not in _ASIDE and (c.backend in names or not used)
     }
-    passed = {(c.backend, c.subject, c.output) for c in report.cells if c.verdict == PASSED}
+    passed = {(c.backend, c.subject, c.output) for c in report.cells if c.verdict == PASSED and _compared(c)}
     complete = all((name, *output) in passed for name in names for output in outputs)
     # an operator that nothing could run has no outputs by name
     subjects = {c.subject for c in report.cells}
     ran = {(backend, subject) for backend, subject, _ in passed}
     complete = complete and all((name, subject) in ran for name in names for subject in subjects)
     return PASSED if outputs and complete else NOT_CHECKED
+
+
+def _compared(cell: Cell) -> bool:
+    """An empty output, and one that is NaN or Inf throughout, agree with anything: they are no evidence."""
+    return cell.metrics is None or cell.metrics.compared > 0
 
 
 def exit_code(report: Report) -> int:

@@ -224,8 +224,16 @@ def test_an_original_that_runs_nowhere(build: Build) -> None:
 
 def test_empty_tensors_are_compared_by_shape(net: nn.Module, export: Build) -> None:
     report = run(net, export(net, (X,)), samples=[Sample("empty", (torch.zeros(0, 8),))])
-    assert report.exit_code == 0
+    assert {c.verdict for c in report.cells} == {"passed"}
     assert report.cells[0].reason == "equal (empty)"
+    assert report.exit_code == 3  # not one number was compared
+    whole = [Sample("empty", (torch.zeros(0, 8),)), Sample("some", (X,))]
+    assert run(net, export(net, (X,)), samples=whole).exit_code == 0
+
+
+def test_an_output_that_is_nan_throughout_proves_nothing(net: nn.Module, export: Build) -> None:
+    report = run(net, export(net, (X,)), samples=[Sample("nan", (torch.full((2, 8), float("nan")),))])
+    assert report.exit_code == 3
 
 
 def test_every_output_must_have_been_compared_somewhere() -> None:

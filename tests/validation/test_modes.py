@@ -214,3 +214,9 @@ def test_what_is_allowed_follows_the_bands() -> None:
     budget = parity.Budget(1e-2, 1e-3, 1.0, "test", bands=bands)
     slack = allowed(np.float32([100.0, 1.0, -1.0, 0.0, 1e-9]), budget)
     assert slack == pytest.approx([0.11, 1.01e-3, 1.01e-3, 1e-5, 1e-5])
+
+
+@pytest.mark.parametrize(("mode", "width"), [("topk:4", 4), ("topk:99", 4), ("argmax", 1)])
+def test_a_mode_that_nothing_can_fail_is_no_pass(mode: str, width: int) -> None:
+    want = RNG.standard_normal((3, width)).astype(np.float32)
+    assert judged(-want, scores(want, 1e-6), mode).verdict == "not checked"

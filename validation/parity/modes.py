@@ -84,9 +84,15 @@ def compared_as(mode: str, got: Array, want: Array, expected: Expected, budget: 
         if floating
         else measure_exact(got, want)
     )
+    count = 1 if kind == "argmax" else int(number)
+    if floating and want.size and count >= want.shape[-1]:
+        return (
+            "not checked",
+            f"{mode} of {want.shape[-1]} along the last axis is the same whatever the values are: nothing can differ",
+            metrics,
+        )
     if not want.size or metrics.identical:
         return "passed", "identical" if want.size else "equal (empty)", metrics
-    count = 1 if kind == "argmax" else int(number)
     if not floating:
         return *_integers(kind, count, got, want, expected.undecided), metrics
     if metrics.nan or metrics.inf:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..symbolic.interface import Interface
     from ..symbolic.operator import Operator
 
-__all__ = ["CpuLibrary", "KernelError"]
+__all__ = ["AttributeRef", "CpuLibrary", "KernelError", "OperatorCall", "TensorRef", "fill_list"]
 
 _INTERFACE_VERSION = 1
 _MAX_RANK = 16
@@ -33,7 +33,7 @@ class KernelError(DeployOpsError):
     """A kernel refused its inputs, or failed."""
 
 
-class _TensorRef(ctypes.Structure):
+class TensorRef(ctypes.Structure):
     _fields_ = (
         ("data", ctypes.c_void_p),
         ("sizes", ctypes.POINTER(ctypes.c_int64)),
@@ -46,7 +46,7 @@ class _StringView(ctypes.Structure):  # std::string_view of libstdc++
     _fields_ = (("count", ctypes.c_size_t), ("data", ctypes.c_char_p))
 
 
-class _AttributeRef(ctypes.Structure):
+class AttributeRef(ctypes.Structure):
     _fields_ = (
         ("present", ctypes.c_bool),
         ("i", ctypes.c_int64),
@@ -73,13 +73,13 @@ _Request = ctypes.CFUNCTYPE(
 )
 
 
-class _OperatorCall(ctypes.Structure):
+class OperatorCall(ctypes.Structure):
     _fields_ = (
         ("parallel", ctypes.c_void_p),
-        ("inputs", ctypes.POINTER(_TensorRef)),
+        ("inputs", ctypes.POINTER(TensorRef)),
         ("input_count", ctypes.c_size_t),
-        ("attributes", ctypes.POINTER(_AttributeRef)),
-        ("outputs", ctypes.POINTER(_TensorRef)),
+        ("attributes", ctypes.POINTER(AttributeRef)),
+        ("outputs", ctypes.POINTER(TensorRef)),
         ("owner", ctypes.c_void_p),
         ("request", _Request),
     )
@@ -191,7 +191,7 @@ class _Kernel:
         self._part(inputs)
         # the shape rule reads every declared input
         slots = max(len(inputs), len(op.interface.inputs))
-        refs = (_TensorRef * max(slots, 1))()
+        refs = (TensorRef * max(slots, 1))()
         held = [_describe(refs[k], t) for k, t in enumerate(inputs)]
         for k in range(len(inputs), slots):
             refs[k].rank = -1
@@ -205,7 +205,7 @@ class _Kernel:
         if self._c.deployops_shapes(number, refs, shapes, error, size):
             raise KernelError(f"{op.name}: {error.value.decode(errors='replace')}")
         outputs: list[Any] = [None] * count
-        out_refs = (_TensorRef * count)()
+        out_refs = (TensorRef * count)()
 
         def allocate(k: int, sizes: Sequence[int]) -> None:
             overwritten = self._overwrites[k]
@@ -228,7 +228,7 @@ class _Kernel:
             address: int | None = out_refs[k].data
             return address
 
-        call = _OperatorCall(None, refs, len(inputs), attributes[0], out_refs, None, _Request(request))
+        call = OperatorCall(None, refs, len(inputs), attributes[0], out_refs, None, _Request(request))
         workers = torch.get_num_threads() if threads is None else threads
         text = None if level is None else level.encode()
         failed = self._c.deployops_run(
@@ -282,7 +282,7 @@ class _Kernel:
         return tensor.resolve_conj().resolve_neg().contiguous()
 
 
-def _describe(ref: _TensorRef, tensor: torch.Tensor | None) -> Any:
+def _describe(ref: TensorRef, tensor: torch.Tensor | None) -> Any:
     """Fill a reference; returns what it points to besides the tensor."""
     if tensor is None:
         ref.rank = -1
@@ -300,7 +300,7 @@ def _describe(ref: _TensorRef, tensor: torch.Tensor | None) -> Any:
 def _attributes(interface: Interface, values: Mapping[str, Any]) -> tuple[Any, list[Any]]:
     """The attributes in the order of the declaration, and what they point to."""
     names = [a.name for a in interface.attributes] + list(interface.count_attributes)
-    refs = (_AttributeRef * max(len(names), 1))()
+    refs = (AttributeRef * max(len(names), 1))()
     held: list[Any] = []
     for ref, name in zip(refs, names, strict=False):
         value = values.get(name)
@@ -316,12 +316,12 @@ def _attributes(interface: Interface, values: Mapping[str, Any]) -> tuple[Any, l
             ref.count = len(value.encode())
         else:
             ref.count = len(value)
-            _fill_list(ref, value, {a.name: a.onnx_type for a in interface.attributes}[name], held)
+            fill_list(ref, value, {a.name: a.onnx_type for a in interface.attributes}[name], held)
     held.append(refs)
     return refs, held
 
 
-def _fill_list(ref: _AttributeRef, value: Sequence[Any], onnx_type: str, held: list[Any]) -> None:
+def fill_list(ref: AttributeRef, value: Sequence[Any], onnx_type: str, held: list[Any]) -> None:
     if onnx_type == "STRINGS":
         texts = [v.encode() for v in value]
         views = (_StringView * max(len(texts), 1))(*[_StringView(len(t), t) for t in texts])

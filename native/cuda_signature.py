@@ -17,12 +17,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import DeclarationError
-from .cpp_types import attribute_type, element_type, identifier
-from .generated import template
-from .signature import KernelRow, function_name, kernel_rows, signature
+from .cpp_types import element_type, identifier
+from .generated import entry_arguments, template
+from .signature import function_name, kernel_rows, signature
 
 if TYPE_CHECKING:
-    from ..symbolic.interface import Input
     from ..symbolic.operator import Operator
 
 __all__ = ["cuda_element_type", "cuda_entries", "cuda_entries_symbol", "cuda_signature"]
@@ -89,35 +88,8 @@ def cuda_entries(op: Operator, kernel_file: str, by_kernel: Sequence[str] = ()) 
             {
                 "label": row.label,
                 "inputs": {n: cuda_element_type(d) for n, d in row.inputs.items()},
-                "arguments": _arguments(op, row),
+                "arguments": entry_arguments(op, row, "deployops_stream", cuda_element_type),
             }
             for row in kernel_rows(op)
         ],
     )
-
-
-def _arguments(op: Operator, row: KernelRow) -> list[str]:
-    inputs = {i.name: (n, i) for n, i in enumerate(op.interface.inputs)}
-    attributes = {a.name: (n, a) for n, a in enumerate(op.interface.attributes)}
-    overwritten = {o.mutates: n for n, o in enumerate(op.interface.outputs) if o.mutates is not None}
-    variadics = [i.name for i in op.interface.variadics]
-
-    def of_input(n: int, i: Input) -> str:
-        element = cuda_element_type(row.inputs[i.name])
-        if i.form == "variadic":
-            return f"deployops_list_{variadics.index(i.name)}.view()"
-        if i.mutated:
-            return f"detail::output<{element}>(deployops_call, {overwritten[i.name]})"
-        return f"detail::input<{element}>(deployops_call, {n})"
-
-    arguments = ["deployops_stream"]
-    for name in op.interface.arguments:
-        if name in attributes:
-            n, a = attributes[name]
-            arguments.append(f"detail::attribute<{attribute_type(a)}>(deployops_call, {n})")
-        else:
-            arguments.append(of_input(*inputs[name]))
-    for n, o in enumerate(op.interface.outputs):
-        if o.mutates is None:
-            arguments.append(f"detail::output<{cuda_element_type(row.outputs[o.name])}>(deployops_call, {n})")
-    return arguments

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..symbolic.operator import Operator
     from .levels import Level
 
-__all__ = ["entries_symbol", "kernel_entries", "operator_table", "table_entry", "template"]
+__all__ = ["entries_symbol", "entry_arguments", "kernel_entries", "operator_table", "table_entry", "template"]
 
 
 @lru_cache
@@ -82,28 +82,38 @@ def kernel_entries(op: Operator, kernel_file: str, level: str, by_kernel: Sequen
             {
                 "label": row.label,
                 "inputs": {n: element_type(d) for n, d in row.inputs.items()},
-                "arguments": _arguments(op, row, by_kernel),
+                "arguments": entry_arguments(op, row, "*deployops_call.parallel", element_type, by_kernel),
             }
             for row in rows
         ],
     )
 
 
-def _arguments(op: Operator, row: KernelRow, by_kernel: Sequence[str]) -> list[str]:
+def entry_arguments(
+    op: Operator,
+    row: KernelRow,
+    first: str,
+    element_of: Callable[[str], str | None],
+    by_kernel: Sequence[str] = (),
+) -> list[str]:
+    """What an entry calls a kernel with, as C++: `first`, then the arguments of the declaration, then its outputs.
+
+    `element_of`: the C++ type of a dtype. `by_kernel`: the outputs that the kernel allocates itself.
+    """
     inputs = {i.name: (n, i) for n, i in enumerate(op.interface.inputs)}
     attributes = {a.name: (n, a) for n, a in enumerate(op.interface.attributes)}
     overwritten = {o.mutates: n for n, o in enumerate(op.interface.outputs) if o.mutates is not None}
     variadics = [i.name for i in op.interface.variadics]
 
     def input_argument(n: int, i: Input) -> str:
-        element = element_type(row.inputs[i.name])
+        element = element_of(row.inputs[i.name])
         if i.form == "variadic":
             return f"deployops_list_{variadics.index(i.name)}.view()"
         if i.mutated:
             return f"detail::output<{element}>(deployops_call, {overwritten[i.name]})"
         return f"detail::input<{element}>(deployops_call, {n})"
 
-    arguments = ["*deployops_call.parallel"]
+    arguments = [first]
     for name in op.interface.arguments:
         if name in attributes:
             n, a = attributes[name]
@@ -113,7 +123,7 @@ def _arguments(op: Operator, row: KernelRow, by_kernel: Sequence[str]) -> list[s
     for n, o in enumerate(op.interface.outputs):
         if o.mutates is None:
             maker = "new_output" if o.name in by_kernel else "output"
-            arguments.append(f"detail::{maker}<{element_type(row.outputs[o.name])}>(deployops_call, {n})")
+            arguments.append(f"detail::{maker}<{element_of(row.outputs[o.name])}>(deployops_call, {n})")
     return arguments
 
 

@@ -26,11 +26,11 @@ class Choice:
     skipped: str = ""
 
 
-def choose(options: Options) -> list[Choice]:
+def choose(options: Options, *, shipped: bool) -> list[Choice]:
     """Every backend there is, in the order of reports.
 
     Where none is named: those that serve the file, an engine's where one is given, and those that are required.
-    Raises UsageError for names that are none.
+    `shipped`: the model has operators that come with deployops. Raises UsageError for names that are none.
     """
     required = {kind.name for kind in chosen(options.required)}
     if options.backends is not None:
@@ -48,7 +48,8 @@ def choose(options: Options) -> list[Choice]:
         if name == "pytorch" and name not in wanted:
             continue  # the original itself
         skipped = "" if name in wanted else f"not asked for; --backend {_quoted(name)} runs it"
-        if name == "onnxruntime+library" and name not in required and not options.libraries and not _built():
+        unbuilt = shipped and not options.libraries and not _built()
+        if name == "onnxruntime+library" and name not in required and unbuilt:
             skipped = (
                 "the library of the shipped operators is not built: `deployops compile` builds it, and so does "
                 f"--backend {name}"

@@ -20,7 +20,7 @@ from .options import Options, Sweep
 from .parity.modes import parse
 from .record import Limits, Report
 from .reports.command import read_report
-from .steps import compare
+from .steps import compare, existing
 from .supervision import Heading, Journal, NullJournal, Running, supervised
 
 __all__ = ["FileRequest", "compare_files", "validate"]
@@ -162,7 +162,9 @@ def validate(
         isolate=isolate,
         limit_s=limit_s,
     )
-    _existing(onnx)
+    found = identify(existing(onnx))
+    if found.kind is not Kind.ONNX:
+        raise ModelFileError(f"{onnx} is {found.description}, not an ONNX model")
     verify_digest(onnx)
     ops, torch_libraries = tuple(arguments.listed_texts(ops)), tuple(arguments.listed_texts(torch_libraries))
     if not isinstance(model, (str, os.PathLike)):
@@ -269,14 +271,6 @@ class _Told(NullJournal):
 
 def _journal(progress: Progress | None) -> Journal:
     return NullJournal() if progress is None else _Told(progress)
-
-
-def _existing(onnx: StrPath) -> None:
-    if not Path(onnx).is_file():
-        raise UsageError(f"{onnx}: " + ("not a file" if Path(onnx).exists() else "no such file"))
-    found = identify(onnx)
-    if found.kind is not Kind.ONNX:
-        raise ModelFileError(f"{onnx} is {found.description}, not an ONNX model")
 
 
 def _recorded_inputs(onnx: StrPath) -> list[str]:

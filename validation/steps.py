@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..export.buffers import buffers_kept
+from ..ort_ops.coverage import has_shipped_operators
 from ..ort_ops.diagnosis import parsed
 from .backends import ModelSource, Request, Sample
 from .backends.cores import thread_findings
@@ -28,11 +29,11 @@ from .original import Original, OriginalFailed, callable_of
 from .precision import in_the_files_precision
 from .provenance import environment, file_record
 from .record import NOT_CHECKED, BackendRecord, Cell, Finding, Report
-from .reports.rejudge import LIMITS
+from .reports.rejudge import LIMITS, of_another
 from .supervision import Heading, Journal, NullJournal, Planned
 from .timing import timed_candidates
 
-__all__ = ["compare"]
+__all__ = ["compare", "existing"]
 
 StrPath = str | os.PathLike[str]
 
@@ -63,10 +64,10 @@ def compare(
 
     options = options or Options()
     journal = journal or NullJournal()
-    path = _existing(onnx)
+    path = existing(onnx)
     parsed_model = parsed(path)
     graph = parsed_model.graph
-    choices = choose(options)
+    choices = choose(options, shipped=has_shipped_operators(parsed_model))
     original = Original(callable_of(model), options.limits.atol, options.limits.rtol, options.seed)
     if inputs is None and signature is None and samples is None and options.folder is None:
         inputs = _stored_inputs(model)
@@ -128,10 +129,12 @@ def compare(
             latency = None
             if options.latency:
                 latency, more = timed_candidates(
-                    original, path, expectations.all(), columns, choices, request, options, journal
+                    original, parsed_model, expectations.all(), columns, choices, request, options, journal
                 )
                 remarks |= dict.fromkeys(more)
             findings += _unmet(latency, options)
+    if options.baseline is not None:
+        findings += of_another(options.baseline, heading.model, heading.onnx)
     findings += [
         *(f for column in columns for f in column.findings),
         *explanation.findings,
@@ -242,7 +245,7 @@ def _threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _existing(onnx: StrPath) -> Path:
+def existing(onnx: StrPath) -> Path:
     path = Path(onnx)
     if not path.is_file():
         raise UsageError(f"{path}: no such file" if not path.exists() else f"{path}: not a file")

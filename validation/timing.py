@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import DeployOpsError, UsageError
 from ..export.buffers import buffers_kept
 from ..ort_ops.arrays import to_array
-from ..ort_ops.diagnosis import parsed
 from ..ort_ops.engine import EngineError
 from ..ort_ops.library_manifest import LibraryManifest, manifest_path, read_manifest
 from .backends import Request, Runner
@@ -33,6 +32,9 @@ from .original import Original
 from .record import FAILED
 from .supervision import Journal
 
+if TYPE_CHECKING:
+    import onnx
+
 __all__ = ["timed_candidates"]
 
 # It shows faults, and is no way to deploy.
@@ -42,7 +44,7 @@ _MOST_SAMPLES = 3  # shapes of a full sweep that are timed
 
 def timed_candidates(
     original: Original,
-    path: Path,
+    model: onnx.ModelProto,
     expectations: Sequence[Expectation],
     columns: Sequence[Column],
     choices: Sequence[Choice],
@@ -92,7 +94,7 @@ def timed_candidates(
                 journal.running(label, "", "measuring this machine's limits")
                 machine = this_machine(record.threads)
             records.append(
-                _analysed(record, original, expectation, path, runners, machine, request, journal, gpus)
+                _analysed(record, original, expectation, model, runners, machine, request, journal, gpus)
             )
     if not records:
         return None, notes
@@ -149,7 +151,7 @@ def _analysed(
     record: LatencyRecord,
     original: Original,
     expectation: Expectation,
-    path: Path,
+    model: onnx.ModelProto,
     runners: dict[str, Runner],
     machine: Machine,
     request: Request,
@@ -177,7 +179,7 @@ def _analysed(
     record = explained(
         record,
         label,
-        parsed(path),
+        model,
         values_of({n: to_array(v) if hasattr(v, "detach") else v for n, v in expectation.inputs}),
         machine,
         runtime_traces=traces["runtime"],

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +230,25 @@ def test_empty_tensors_are_compared_by_shape(net: nn.Module, export: Build) -> N
     assert report.exit_code == 3  # not one number was compared
     whole = [Sample("empty", (torch.zeros(0, 8),)), Sample("some", (X,))]
     assert run(net, export(net, (X,)), samples=whole).exit_code == 0
+
+
+def test_sizes_that_were_not_tried_are_said(net: nn.Module, export: Build) -> None:
+    path = export(net, (X,))
+    empty = run(net, path, (torch.zeros(0, 8),))
+    assert {c.sample for c in empty.cells} == {"example"}  # nothing is called n=1 that has no elements
+    assert empty.exit_code == 3
+    assert any("is 0 in the example" in n for n in empty.notes)
+    many = run(net, path, (X,), sizes=20)
+    assert any("sizes were tried, not 20" in n for n in many.notes)
+
+
+def test_a_baseline_of_another_model_is_noted(net: nn.Module, export: Build) -> None:
+    path = export(net, (X,))
+    earlier = replace(run(net, path, (X,)), model="another.pt")
+    report = run(net, path, (X,), baseline=earlier)
+    assert [f.text for f in report.findings if f.kind == "baseline"] == [
+        f"the baseline is of another.pt against {path.name}"
+    ]
 
 
 def test_an_output_that_is_nan_throughout_proves_nothing(net: nn.Module, export: Build) -> None:

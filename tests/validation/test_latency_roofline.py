@@ -12,7 +12,7 @@ from deployops.validation.latency.graph_cost import ModelCost, NodeCost
 from deployops.validation.latency.machine import Bandwidth, Machine, floor_ms, last_cache, this_machine
 from deployops.validation.latency.measurement import timing_of
 from deployops.validation.latency.record import LatencyRecord
-from deployops.validation.latency.roofline import of_machine, of_model, of_nodes, predicted
+from deployops.validation.latency.roofline import of_machine, of_model, predicted
 
 # 10 GB/s for copies beyond the cache, 100 within; reads are twice as fast; 1 Tflop/s in float32.
 MACHINE = Machine("", (Bandwidth(1 << 10, 100e9, 200e9), Bandwidth(1 << 20, 10e9, 20e9)), {"float32": 1e12})
@@ -58,15 +58,6 @@ def test_what_is_not_in_the_floor_is_said() -> None:
     found = of_model(model(2_000_000, {"int8": 10**9}, ("acme::Op",)), MACHINE, "onnxruntime", "s", 1.0)
     assert "acme::Op" in found.source
     assert "int8, whose peak is not known" in found.source
-
-
-def test_nodes_by_their_floor() -> None:
-    found = of_nodes(model(20_000_000, {"float32": 10**9}), MACHINE, "onnxruntime", "s")
-    assert [(r.subject, r.op_type, r.share) for r in found] == [
-        ("n", "MatMul", None),
-        ("s", "acme::Op", None),
-    ]
-    assert found[1].source == "its operations are not counted"
 
 
 def test_a_predicted_floor_names_its_machine_and_source_and_has_no_share() -> None:

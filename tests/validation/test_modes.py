@@ -220,3 +220,11 @@ def test_what_is_allowed_follows_the_bands() -> None:
 def test_a_mode_that_nothing_can_fail_is_no_pass(mode: str, width: int) -> None:
     want = RNG.standard_normal((3, width)).astype(np.float32)
     assert judged(-want, scores(want, 1e-6), mode).verdict == "not checked"
+
+
+def test_boxes_of_one_score_are_not_excused_by_it() -> None:
+    want = np.concatenate([RNG.uniform(0, 600, (8, 4)), np.ones((8, 1))], 1).astype(np.float32)
+    reference = scores(want, 1e-3)
+    assert judged(want[::-1], reference, "boxes").verdict == "passed"
+    assert judged(want[:1], reference, "boxes").verdict == "not checked"
+    assert judged(np.concatenate([want, want]), reference, "boxes").verdict == "not checked"

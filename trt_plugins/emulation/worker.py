@@ -14,7 +14,7 @@ import pickle
 import sys
 from typing import Any, BinaryIO
 
-from ...native.cpu_library import _AttributeRef, _fill_list, _OperatorCall, _TensorRef
+from ...native.cpu_library import AttributeRef, OperatorCall, TensorRef, fill_list
 from .calls import Call, Memory, Reply
 
 __all__ = ["main"]
@@ -41,7 +41,7 @@ class _Library:
             ctypes.c_int,
             ctypes.c_uint32,
             ctypes.c_int,
-            ctypes.POINTER(_OperatorCall),
+            ctypes.POINTER(OperatorCall),
             ctypes.c_char_p,
             ctypes.c_size_t,
         )
@@ -57,17 +57,17 @@ class _Library:
     def run(self, call: Call) -> Reply:
         held: list[Any] = []
         try:
-            inputs = (_TensorRef * max(len(call.inputs), 1))()
+            inputs = (TensorRef * max(len(call.inputs), 1))()
             for ref, memory in zip(inputs, call.inputs, strict=False):
                 self._place(ref, memory, call.alignment, held)
-            outputs = (_TensorRef * max(len(call.outputs), 1))()
+            outputs = (TensorRef * max(len(call.outputs), 1))()
             for k, output in enumerate(call.outputs):
                 if isinstance(output, int):
                     outputs[k] = inputs[output]
                 else:
                     self._place(outputs[k], output, call.alignment, held)
             attributes = _attributes(call, held)
-            packed = _OperatorCall(None, inputs, len(call.inputs), attributes, outputs, None)
+            packed = OperatorCall(None, inputs, len(call.inputs), attributes, outputs, None)
             text = ctypes.create_string_buffer(_TEXT_SIZE)
             outcome = self._c.deployops_emulated_run(
                 call.operator, call.row, call.tactic, call.seed, call.workers, packed, text, _TEXT_SIZE
@@ -101,7 +101,7 @@ class _Library:
 
 
 def _attributes(call: Call, held: list[Any]) -> Any:
-    refs = (_AttributeRef * max(len(call.attributes), 1))()
+    refs = (AttributeRef * max(len(call.attributes), 1))()
     for ref, (onnx_type, value) in zip(refs, call.attributes, strict=False):
         if value is None:
             continue
@@ -112,7 +112,7 @@ def _attributes(call: Call, held: list[Any]) -> Any:
             held.append(text)
         elif isinstance(value, (list, tuple)):
             ref.count = len(value)
-            _fill_list(ref, value, onnx_type, held)
+            fill_list(ref, value, onnx_type, held)
         elif isinstance(value, float):
             ref.f = value
         else:

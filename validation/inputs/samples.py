@@ -137,6 +137,10 @@ def from_example(
     leaves, spec = _pytree.tree_flatten((example.args, dict(example.kwargs)))
     names = example.names or leaf_names(model, example.args, example.kwargs, {})
     axes = _open_axes(graph, [(n, v) for n, v in zip(names, leaves, strict=True)])
+    empty = {symbol for position, axis, symbol in axes if not leaves[position].shape[axis]}
+    for symbol in sorted(empty):
+        notes[f"{symbol} is 0 in the example, so that no values could be drawn for another size of it"] = None
+    axes = [a for a in axes if a[2] not in empty]
     symbols: dict[str, int] = {}
     for position, axis, symbol in axes:
         symbols.setdefault(symbol, leaves[position].shape[axis])
@@ -144,15 +148,15 @@ def from_example(
     if sweep == "full":
         dims, bytes_at = _example_dims(leaves, axes, symbols)
         others = [dict(s) for s in swept_sizes(dims, bytes_at, notes)]
+    elif symbols and len(others) < sizes - 1:
+        notes[f"{1 + len(others)} sizes were tried, not {sizes}: input specs with ranges give more"] = None
     found = [example]
     for index, size in enumerate(others):
         generator = torch.Generator().manual_seed(seed + index)
         values = list(leaves)
         for position, axis, symbol in axes:
-            old = values[position].shape[axis]
-            if old:
-                pick = torch.randint(0, old, (size[symbol],), generator=generator)
-                values[position] = values[position].index_select(axis, pick)
+            pick = torch.randint(0, values[position].shape[axis], (size[symbol],), generator=generator)
+            values[position] = values[position].index_select(axis, pick)
         for position in dict.fromkeys(p for p, _, _ in axes):
             values[position] = varied(values[position], leaves[position], generator)
         args, kwargs = _pytree.tree_unflatten(values, spec)

@@ -18,7 +18,7 @@ from .record import LatencyRecord, Profile, Roofline
 from .runtime_profile import BODY
 from .runtime_trace import Trace
 
-__all__ = ["of_machine", "of_model", "of_nodes", "of_profile", "predicted"]
+__all__ = ["of_machine", "of_model", "of_profile", "predicted"]
 
 PREDICTED = "predicted"
 
@@ -59,16 +59,6 @@ def of_model(
         median,
         gaps,
     )
-
-
-def of_nodes(found: ModelCost, machine: Machine, candidate: str, sample: str) -> list[Roofline]:
-    """Each node of the model as it is in the file, unmeasured: its floor alone. The longest first."""
-    floors = []
-    for node in found.nodes:
-        if node.cost is not None:
-            flops = {node.dtype: node.cost.flops}
-            floors.append(_of_cost(machine, candidate, sample, node.name, node.title, node.cost, flops, None))
-    return sorted(floors, key=lambda r: -r.floor)
 
 
 def predicted(found: ModelCost, machines: Iterable[Machine], sample: str) -> list[Roofline]:

@@ -210,6 +210,13 @@ def _rows(kind: str, column: int | None, got: Array, want: Array, wide: Array, b
                 f"with scores more than {2 * margin:.2g} above the lowest kept"
             )
             return "failed", text, _worst(g, f, far, far_new)
+        if max(kept, default=0.0) <= lowest + 2 * margin or len(lost) + len(new) >= len(pairs):
+            return (
+                "not checked",
+                f"{where}{len(lost)} boxes are missing and {len(new)} are new beside {len(pairs)} that match, and the scores "
+                "do not tell them from those at the threshold",
+                None,
+            )
     if column is not None and (missing or extra):
         return (
             "passed",

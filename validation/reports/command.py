@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import DeployOpsError, UsageError
 from ..latency.record import LatencyRecord
 from ..record import Limits, Report
 from .json_file import LARGEST, dumps, loads
-from .rejudge import rejudged
+from .rejudge import of_another, rejudged
 from .terminal import text
 
-__all__ = ["Rendered", "judged", "read_baseline", "read_report", "render", "rendered"]
+__all__ = ["Rendered", "judged", "latency_of", "read_report", "render", "rendered"]
 
 StrPath = str | os.PathLike[str]
 
@@ -70,7 +70,12 @@ def judged(file: StrPath, limits: Limits, baseline: StrPath | None) -> Report:
     report = read_report(file)
     if limits == Limits() and baseline is None:
         return report
-    return rejudged(report, limits, None if baseline is None else read_baseline(baseline))
+    if baseline is None:
+        return rejudged(report, limits)
+    earlier = read_report(baseline)
+    made = rejudged(report, limits, latency_of(earlier, baseline))
+    notes = of_another(earlier, report.model, report.onnx)
+    return replace(made, findings=tuple(dict.fromkeys((*made.findings, *notes))))
 
 
 def rendered(
@@ -114,9 +119,8 @@ def read_report(file: StrPath) -> Report:
         raise type(error)(f"{path}: {error}") from None
 
 
-def read_baseline(file: StrPath) -> LatencyRecord:
+def latency_of(report: Report, file: StrPath) -> LatencyRecord:
     """The latency of an earlier report. Raises UsageError where it has none."""
-    report = read_report(file)
     if report.latency is None:
         raise UsageError(f"{file}: the report has no latency to compare with: validate with --latency")
     return report.latency

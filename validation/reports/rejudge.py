@@ -14,7 +14,7 @@ from ..parity.difference import Metrics
 from ..record import NOT_CHECKED, PASSED, Cell, Finding, Limits, Report
 from .quantities import number
 
-__all__ = ["LIMITS", "needed_atol", "rejudged"]
+__all__ = ["LIMITS", "needed_atol", "of_another", "rejudged"]
 
 # The kind of the finding that says why a limit could not be held against anything; it is made anew.
 LIMITS = "limits"
@@ -54,6 +54,14 @@ def rejudged(report: Report, limits: Limits, baseline: LatencyRecord | None = No
     if baseline is not None or any(v is not None for v in timed):
         made = _by_time(made, baseline)
     return made
+
+
+def of_another(baseline: Report, model: str, onnx: str) -> list[Finding]:
+    """A note where the baseline is of files with other names: it may be of another model."""
+    if (baseline.model, baseline.onnx) == (model, onnx):
+        return []
+    text = f"the baseline is of {baseline.model} against {baseline.onnx}"
+    return [Finding("baseline", "note", text, advice="make sure that it is an earlier report of this model")]
 
 
 def _undecided(before: Report, after: Report) -> Report:

@@ -17,7 +17,7 @@ from deployops.validation.parity.budget import EXACT, Budget, user
 from deployops.validation.parity.judge import judge
 from deployops.validation.parity.metrics import measure, measure_exact
 from deployops.validation.record import Cell, Finding, Limits, Report
-from deployops.validation.reports.command import read_baseline, read_report, render
+from deployops.validation.reports.command import latency_of, read_report, render
 from deployops.validation.reports.json_file import dumps, loads
 from deployops.validation.reports.rejudge import needed_atol, rejudged
 
@@ -251,7 +251,7 @@ def test_a_folder_and_a_baseline_without_times_are_refused(tmp_path: Path, full_
     file = tmp_path / "report.json"
     file.write_text(dumps(replace(full_report, latency=None)))
     with pytest.raises(UsageError, match="no latency to compare with"):
-        read_baseline(file)
+        latency_of(read_report(file), file)
 
 
 def test_a_baseline_of_another_machine_is_not_compared_with(full_report: Report, tmp_path: Path) -> None:

@@ -25,41 +25,34 @@ void add_rms_norm(const Parallel& par, In<T> x, In<T> residual, In<T> weight, do
   const int64_t n = x.size(-1), rows = x.numel(0, x.rank - 1);
   if (n == 0) return;
   const bool past_caches = streams(y.data, rows, n);
-  // Outputs larger than the caches: the sum is computed twice rather than read back from where it was written. No half
-  // is, so that it needs no rounding.
   const bool sums_past_caches =
       streams_lines<T> && past_caches && streams(residual_out.data, rows, n) && n % lanes<W> == 0;
+  // The sums of a row are kept until it is normalised: read back from memory, they would be a third stream of it.
+  constexpr int64_t most_kept = 4096;
+  const bool keeps = n <= most_kept;
   auto range = [&](int64_t begin, int64_t end) __attribute__((noinline)) {
-    auto sums_of = [&](int64_t row) {
-      return [a = x.data + row * n, b = residual.data + row * n](int64_t i, auto live) {
-        return load(a + i, live) + load(b + i, live);
-      };
-    };
+    alignas(64) T kept[2][most_kept];  // a row is measured before the one before it is written
+    const auto sums_of = [&](int64_t row) { return keeps ? kept[row % 2] : residual_out.data + row * n; };
     auto measure = [&](int64_t row) {
-      auto sum_at = [at = sums_of(row), to = residual_out.data + row * n, sums_past_caches](int64_t i, auto live) {
-        const vec<W> v = at(i, live);
-        if (sums_past_caches) return v;
-        store<T>(to + i, v, live);  // what is normalised is the rounded sum
-        return load(to + i, live);
-      };
-      return detail::inverse_rms<T>(n, eps, sum_at);
-    };
-    auto write = [&](int64_t row, W r) {
-      T* const sum = residual_out.data + row * n;
-      if (!sums_past_caches) {
-        return detail::scale_row<T>(sum, r, {weight.data, -1}, n, past_caches, y.data + row * n);
-      }
-      auto y_at = [at = sums_of(row), sum, w = weight.data, r](int64_t i, auto live) {
-        const vec<W> v = at(i, live);
-        stream<T>(sum + i, v);
-        return v * r * load(w + i, live);
-      };
-      write_row(y.data + row * n, n, true, y_at, [a = x.data + row * n, b = residual.data + row * n, n](int64_t i) {
-        prefetch(a + i, 2 * n);
-        prefetch(b + i, 2 * n);
+      const T *a = x.data + row * n, *b = residual.data + row * n;
+      T *const sums = sums_of(row), *const out = residual_out.data + row * n;
+      return detail::inverse_rms<T>(n, eps, [=](int64_t i, auto live) {
+        const vec<W> v = load(a + i, live) + load(b + i, live);
+        store<T>(sums + i, v, live);
+        if (keeps && sums_past_caches) stream<T>(out + i, v);
+        return load(sums + i, live);  // what is normalised is the rounded sum
       });
     };
-    measure_and_write(begin, end, n, measure, write);
+    auto write = [&](int64_t row, W r) {
+      T *const sums = sums_of(row), *const out = residual_out.data + row * n;
+      auto y_at = [=, w = weight.data](int64_t i, auto live) {
+        const vec<W> v = load(sums + i, live);
+        if (keeps && !sums_past_caches) store<T>(out + i, v, live);
+        return v * r * load(w + i, live);
+      };
+      write_row(y.data + row * n, n, past_caches, y_at);
+    };
+    measure_and_write(begin, end, n, false, measure, write);
     if (past_caches) stream_fence();
   };
   par(rows, rows_per_range(n), range);

@@ -85,14 +85,13 @@ void layer_norm(const Parallel& par, In<T> x, In<T> weight, In<T> bias, double e
   const RowOrSame<T> weights = ones.unless(weight.data), biases = zeros.unless(bias.data);
   auto range = [&](int64_t begin, int64_t end) __attribute__((noinline)) {
     measure_and_write(
-        begin, end, n, [&](int64_t row) { return detail::row_moments(x.data + row * n, n, share, eps); },
+        begin, end, n, past_caches, [&](int64_t row) { return detail::row_moments(x.data + row * n, n, share, eps); },
         [&](int64_t row, detail::RowMoments<W> moments) {
           auto y_at = [=, p = x.data + row * n, w = weights, b = biases](int64_t i, auto live) {
             const vec<W> normal = (load(p + i, live) - moments.mean - moments.correction) * moments.scale;
             return fma(normal, w.at(i, live), b.at(i, live));
           };
-          write_row(y.data + row * n, n, past_caches, y_at,
-                    [p = x.data + row * n, n](int64_t i) { prefetch(p + i, 2 * n); });
+          write_row(y.data + row * n, n, past_caches, y_at);
         });
     if (past_caches) stream_fence();
   };

@@ -22,14 +22,6 @@ DEPLOYOPS_INLINE wide_t<T> inverse_rms(int64_t n, double eps, F&& x_at) {
   return W(1 / std::sqrt(double(squares) / double(n) + eps));
 }
 
-// y = x·r·weight for a row; the next one was measured already, the one after it comes then.
-template <class T>
-DEPLOYOPS_INLINE void scale_row(const T* x, wide_t<T> r, RowOrSame<T> weight, int64_t n, bool past_caches, T* y) {
-  write_row(
-      y, n, past_caches, [=](int64_t i, auto live) { return load(x + i, live) * r * weight.at(i, live); },
-      [=](int64_t i) { prefetch(x + i, 2 * n); });
-}
-
 __attribute__((noinline))
 inline void check_rms_norm_weight(In<char> x, In<char> weight) {
   require(x.rank > 0, "x has no dimension to normalise over");
@@ -51,13 +43,15 @@ void rms_norm(const Parallel& par, In<T> x, In<T> weight, double eps, Out<T> y) 
   const RowOrSame<T> weights = ones.unless(weight.data);
   auto range = [&](int64_t begin, int64_t end) __attribute__((noinline)) {
     measure_and_write(
-        begin, end, n,
+        begin, end, n, past_caches,
         [&](int64_t row) {
           auto x_at = [p = x.data + row * n](int64_t i, auto live) { return load(p + i, live); };
           return detail::inverse_rms<T>(n, eps, x_at);
         },
         [&](int64_t row, wide_t<T> r) {
-          detail::scale_row(x.data + row * n, r, weights, n, past_caches, y.data + row * n);
+          write_row(y.data + row * n, n, past_caches, [=, p = x.data + row * n, w = weights](int64_t i, auto live) {
+            return load(p + i, live) * r * w.at(i, live);
+          });
         });
     if (past_caches) stream_fence();
   };

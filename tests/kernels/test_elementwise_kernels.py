@@ -199,11 +199,14 @@ def test_shapes_of_any_rank(shape: tuple[int, ...], cpu_kernel: Kernel) -> None:
 def test_outputs_that_are_written_past_the_caches(
     dtype: torch.dtype, threads: int, level: str, cpu_kernel: Kernel
 ) -> None:
-    n = (1 << 24) // dtype.itemsize + 1003
+    n = (1 << 25) // dtype.itemsize + 1003
     x = _draw(1 << 16, dtype=dtype).repeat(n // (1 << 16) + 1)[:n]
     how = {"threads": threads, "level": level}
     assert torch.equal(cpu_kernel(relu, x, **how)[0], torch.relu(x))
     assert torch.equal(cpu_kernel(add_relu, x, x.flip(0), **how)[0], torch.relu(x + x.flip(0)))
+    # A number is the same wherever it stands, so that the activations of a few are those of all.
+    few = cpu_kernel(cube_root, x[: 1 << 16], level=level)[0].repeat(n // (1 << 16) + 1)[:n]
+    assert torch.equal(cpu_kernel(cube_root, x, **how)[0], few)
     # Short rows, and long ones, neither aligned.
     for channels, inner in ((7, 131), (3, n // 9 - 1)):
         whole = n // (channels * inner)

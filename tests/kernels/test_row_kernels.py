@@ -149,6 +149,30 @@ def test_add_rms_norm_is_the_addition_and_then_the_norm(
         assert_close(y, rms_formula(exact(total), exact(weight), 1e-6), 4)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_norms_that_are_written_past_the_caches(
+    dtype: torch.dtype, threads: int, level: str, cpu_kernel: Kernel
+) -> None:
+    # Rows that are measured in groups, rows that are too short or too long for it, rows that are not aligned; the last
+    # group is not full. Of each tensor's rows the first ones are looked at by the other tests.
+    how = {"threads": threads, "level": level}
+    for n in (64, 1024, 1027, 4096, 5000, 20000):
+        few = 37
+        times = (1 << 25) // (dtype.itemsize * n * few) + 1
+        x, residual = draw(few, n, dtype=dtype), draw(few, n, dtype=dtype, seed=1)
+        weight, bias = draw(n, dtype=dtype, seed=2), draw(n, dtype=dtype, seed=3)
+        for op, tensors, rest in (
+            (rms_norm, (x,), (weight, 1e-6)),
+            (add_rms_norm, (x, residual), (weight, 1e-6)),
+            (layer_norm, (x,), (weight, bias, 1e-5)),
+        ):
+            of_few = cpu_kernel(op, *tensors, *rest, level=level)
+            of_all = cpu_kernel(op, *[t.repeat(times, 1) for t in tensors], *rest, **how)
+            for a, b in zip(of_few, of_all, strict=True):
+                assert torch.equal(a.repeat(times, 1), b), (op.name, n)
+
+
 def test_add_rms_norm_of_infinities_that_cancel(level: str, cpu_kernel: Kernel) -> None:
     x, residual = torch.tensor([INF, 1.0]), torch.tensor([-INF, 1.0])
     y, total = cpu_kernel(add_rms_norm, x, residual, torch.ones(2), 1e-6, level=level)

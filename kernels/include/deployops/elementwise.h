@@ -38,7 +38,7 @@ DEPLOYOPS_INLINE void elementwise_loop(const F& f, T* y, int64_t n, bool past_ca
     return i;
   };
   int64_t i = 0;
-  if (cost == Cost::memory && past_caches) {
+  if (past_caches) {
     constexpr uintptr_t bytes = L * sizeof(T);
     i = int64_t((bytes - reinterpret_cast<uintptr_t>(y) % bytes) % bytes / sizeof(T));
     // Up to there y is not aligned; a whole vector is written, part of it once more.
@@ -146,10 +146,8 @@ __attribute__((noinline)) void run_repeated(const Parallel& par, Cost cost, cons
 
 template <Cost cost, class T, class F, int N>
 DEPLOYOPS_INLINE ElementwiseWork<T> elementwise_work(T* y, int64_t n, const F& f) {
-  // An output larger than the caches is written past them, where that is the time it takes.
-  // Such stores want whole vectors in line, which memory that a caller bound at any address may never be.
-  const bool past_caches = cost == Cost::memory && n >= (int64_t(1) << 24) / int64_t(sizeof(T)) &&
-                           reinterpret_cast<uintptr_t>(y) % sizeof(T) == 0;
+  // Past the caches go whole vectors in line, which memory that a caller bound at any address may never be.
+  const bool past_caches = larger_than_caches<T>(n) && reinterpret_cast<uintptr_t>(y) % sizeof(T) == 0;
   return {elementwise_loop_of<cost, T, F, N>, &f, y, n, past_caches};
 }
 

@@ -47,11 +47,45 @@ struct GeluNumbers<float16> : GeluNumbers<float> {
                                 -0x1.4ad1f4p-1f, 0x1.690578p-8f,  0x1.f3c060p-3f};
 };
 
+// What t·Φ(−t) is taken from: z where it is positive, −0 where it is negative; NaN at −∞, as −∞·0 in the formula.
+template <class V>
+DEPLOYOPS_INLINE V gelu_above(V z) {
+  using W = element_t<V>;
+#if defined(DEPLOYOPS_AVX512)
+  // An action for each kind of number, from the last digit on: NaN, 0 and 1 stay, −∞ becomes NaN, ∞ stays, a negative
+  // one becomes −0, a positive one stays.
+  constexpr int64_t actions = 0x17131122;
+  if constexpr (sizeof(W) == 4) {
+    return (V)_mm512_maskz_fixupimm_ps(__mmask16(-1), (__m512)z, (__m512)z, _mm512_set1_epi32(int(actions)), 0);
+  } else {
+    return (V)_mm512_maskz_fixupimm_pd(__mmask8(-1), (__m512d)z, (__m512d)z, _mm512_set1_epi64(actions), 0);
+  }
+#else
+  return z < W(0) ? W(-0.0) - (z - z) : z;
+#endif
+}
+
+// The smaller one of |z| and a limit above 0; where z is NaN, any number.
+template <class V>
+DEPLOYOPS_INLINE V magnitude_at_most(V z, element_t<V> limit) {
+#if defined(DEPLOYOPS_AVX512)
+  constexpr int smaller_magnitude = 0b1010;  // and a sign of 0
+  const V l = broadcast(limit);
+  if constexpr (sizeof(element_t<V>) == 4) {
+    return (V)_mm512_maskz_range_ps(__mmask16(-1), (__m512)z, (__m512)l, smaller_magnitude);
+  } else {
+    return (V)_mm512_maskz_range_pd(__mmask8(-1), (__m512d)z, (__m512d)l, smaller_magnitude);
+  }
+#else
+  return at_most(abs(z), limit);
+#endif
+}
+
 template <class P, class V>
 DEPLOYOPS_INLINE V gelu_to(V z) {
   using W = element_t<V>;
   using Numbers = GeluNumbers<P>;
-  const V t = at_most(abs(z), Numbers::is_zero);
+  const V t = magnitude_at_most(z, Numbers::is_zero);
   const V u = t / (t + Numbers::k), v = u - W(0.5);
   const V p = u * polynomial(v, v * v, Numbers::p);
   const V h = W(-0.5) * t, exponent = h * t;
@@ -63,7 +97,7 @@ DEPLOYOPS_INLINE V gelu_to(V z) {
   }
   // t·Φ(−t), the power of two last: it is what underflows. gelu(z) is −t·Φ(−t) or z − t·Φ(−t).
   const V tail = scale(fma(p, e.p, p), e.n);
-  return (z < W(0) ? W(-0.0) - (z - z) : z) - tail;  // −∞ − −∞ is NaN, as −∞·0 in the formula
+  return gelu_above(z) - tail;
 }
 
 // (1 + tanh(a))/2 is logistic(2a), which does not cancel. 2a is z·(linear + cubic·z²), with 2·√(2/π) and 0.044715

@@ -104,13 +104,9 @@ constexpr bool can_stream = true;
 constexpr bool can_stream = false;
 #endif
 
-// y[i …] = f(i, live). With `past_caches`, y is aligned for `stream`; end with `stream_fence`. What is written so was not
-// read from the caches either: `ahead(i)` may ask for what the next rows read (`prefetch`).
-struct NothingAhead {
-  void operator()(int64_t) const {}
-};
-template <class T, class F, class Ahead = NothingAhead>
-DEPLOYOPS_INLINE void write_row(T* y, int64_t n, bool past_caches, F&& f, Ahead ahead = {}) {
+// y[i …] = f(i, live). With `past_caches`, y is aligned for `stream`; end with `stream_fence`.
+template <class T, class F>
+DEPLOYOPS_INLINE void write_row(T* y, int64_t n, bool past_caches, F&& f) {
   constexpr int L = lanes<wide_t<T>>;
   if (n < L) {
     if (n > 0) store<T>(y, f(int64_t(0), FirstLanes{int(n)}), int(n));
@@ -119,10 +115,7 @@ DEPLOYOPS_INLINE void write_row(T* y, int64_t n, bool past_caches, F&& f, Ahead 
   int64_t i = 0;
   if constexpr (can_stream) {
     if (past_caches) {
-      for (; i + L <= n; i += L) {
-        ahead(i);
-        stream<T>(y + i, f(i, AllLanes{}));
-      }
+      for (; i + L <= n; i += L) stream<T>(y + i, f(i, AllLanes{}));
     }
   }
   for (; i + L <= n; i += L) store<T>(y + i, f(i, AllLanes{}));
@@ -150,15 +143,26 @@ constexpr bool streams_lines = can_stream && lanes<wide_t<T>> * sizeof(T) == 64;
 template <class T>
 inline bool streams(const T* y, int64_t rows, int64_t n) {
   constexpr size_t bytes = lanes<wide_t<T>> * sizeof(T);
-  constexpr int64_t larger_than_caches = int64_t(1) << 24;
   const bool aligned = reinterpret_cast<uintptr_t>(y) % bytes == 0 && (rows == 1 || size_t(n) * sizeof(T) % bytes == 0);
-  return can_stream && aligned && rows * n >= larger_than_caches / int64_t(sizeof(T));
+  return can_stream && aligned && larger_than_caches<T>(rows * n);
 }
 
 // found = measure(row), then write(row, found), for each row. The next short row is measured before one is written:
-// the latency of the last steps of a measurement (across the lanes, √, division) then costs nothing.
+// the latency of the last steps of a measurement (across the lanes, √, division) then costs nothing. With `past_caches`,
+// several rows are: memory that is read for a while, then written for a while, is faster than by turns.
 template <class M, class F>
-DEPLOYOPS_INLINE void measure_and_write(int64_t begin, int64_t end, int64_t n, M&& measure, F&& write) {
+DEPLOYOPS_INLINE void measure_and_write(int64_t begin, int64_t end, int64_t n, bool past_caches, M&& measure, F&& write) {
+  constexpr int64_t most_rows = 64, second_level_cache = 65536;
+  if (past_caches && n >= second_level_cache / most_rows && n <= second_level_cache / 4) {
+    decltype(measure(begin)) found[most_rows];
+    const int64_t group = second_level_cache / n;
+    for (int64_t first = begin; first < end; first += group) {
+      const int64_t last = std::min(end, first + group);
+      for (int64_t row = first; row < last; ++row) found[row - first] = measure(row);
+      for (int64_t row = first; row < last; ++row) write(row, found[row - first]);
+    }
+    return;
+  }
   const int64_t ahead = n <= 16384 ? 1 : 0;
   decltype(measure(begin)) found{}, next{};
   for (int64_t row = begin; row < end + ahead; ++row) {

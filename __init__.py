@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 _FACADE = {
     "DeployOpsError": ".errors",
     "adopt": ".symbolic.adopt",
+    "build_engine": ".trt_plugins.engines.build",
     "compile_library": ".ort_ops.library",
     "export_model": ".export.exporter",
     "inspect_model": ".export.inspect",
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from .ort_ops.session import session as session
     from .symbolic import adopt as adopt
     from .symbolic import operator as operator
+    from .trt_plugins.engines.build import build_engine as build_engine
     from .validation import validate as validate
 
 

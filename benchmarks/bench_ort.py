@@ -8,7 +8,8 @@ at. Inputs and outputs are bound to memory that is there already (IOBinding). Sp
 
 Tables:
     copy       elementwise operators at 16M elements: bytes read and written per second, over those of numpy.copyto
-    runtime    one node with our kernel, against the same operator expanded into standard ones, in ONNX Runtime
+    runtime    one node with our kernel, against the same operator expanded into standard ones, in ONNX Runtime; "nodes
+               alone": the same less what a run costs before any node, which is most of the time of a small one
     torch      against PyTorch as users write it, eager and compiled
     node       what a custom node costs beside a built-in Relu
     build      the library: a clean build, one where nothing changed, and its size
@@ -171,10 +172,11 @@ def table_runtime(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for threads in arguments.threads:
+            run = _run_alone(threads, arguments.seconds)
             for dtype in arguments.dtypes:
                 for case in CASES:
                     for size in case.sizes if case.op_name in arguments.ops else ():
-                        row = _against_expansion(case, size, dtype, threads, library, folder, arguments)
+                        row = _against_expansion(case, size, dtype, threads, run, library, folder, arguments)
                         if row is not None:
                             rows.append(row)
                             show(row)
@@ -182,7 +184,14 @@ def table_runtime(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _against_expansion(
-    case: Case, size: int, dtype: str, threads: int, library: str, folder: str, arguments: argparse.Namespace
+    case: Case,
+    size: int,
+    dtype: str,
+    threads: int,
+    run: float,
+    library: str,
+    folder: str,
+    arguments: argparse.Namespace,
 ) -> dict[str, Any] | None:
     args, kwargs = case.draw(size, getattr(torch, dtype))
     outputs = case.op.flatten_outputs(case.op(*args, **kwargs), {})
@@ -205,8 +214,31 @@ def _against_expansion(
         "ours µs": found["ours"] * 1e6,
         "expanded µs": found["expanded"] * 1e6,
         "faster": found["expanded"] / found["ours"],
+        "nodes alone": (found["expanded"] - run) / max(found["ours"] - run, 1e-9),
         "expansion": f"fused: {own[0]}" if len(own) == 1 else f"{len(nodes)} nodes",
     }
+
+
+def _run_alone(threads: int, seconds: float) -> float:
+    """Seconds that a run takes before it comes to any node: a run of one node, less what a node adds to a chain."""
+    found = in_turns({str(n): _chain("Relu", "", n, threads, None) for n in (1, 100, 1100)}, seconds)
+    return found["1"] - (found["1100"] - found["100"]) / 1000
+
+
+def _chain(op_type: str, domain: str, count: int, threads: int, library: str | None) -> Callable[[], Any]:
+    nodes = [helper.make_node(op_type, [f"v{k}"], [f"v{k + 1}"], domain=domain) for k in range(count)]
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("v0", TensorProto.FLOAT, [1])],
+        [helper.make_tensor_value_info(f"v{count}", TensorProto.FLOAT, [1])],
+    )
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("deployops", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    session = ort.InferenceSession(
+        model.SerializeToString(), options(threads, library), providers=["CPUExecutionProvider"]
+    )
+    return bound(session, {"v0": ort_value(torch.ones(1))}, [ort_value(torch.empty(1))])
 
 
 def table_torch(arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -259,29 +291,12 @@ def table_torch(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 def table_node(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Chains of many nodes on one number: the difference of two lengths, so that what a run costs drops out."""
     library = arguments.library
-
-    def chain(op_type: str, domain: str, count: int) -> Callable[[], Any]:
-        nodes = [helper.make_node(op_type, [f"v{k}"], [f"v{k + 1}"], domain=domain) for k in range(count)]
-        graph = helper.make_graph(
-            nodes,
-            "chain",
-            [helper.make_tensor_value_info("v0", TensorProto.FLOAT, [1])],
-            [helper.make_tensor_value_info(f"v{count}", TensorProto.FLOAT, [1])],
-        )
-        opsets = [helper.make_opsetid("", 20), helper.make_opsetid("deployops", 1)]
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-        session = ort.InferenceSession(
-            model.SerializeToString(), options(1, library), providers=["CPUExecutionProvider"]
-        )
-        one = torch.ones(1)
-        return bound(session, {"v0": ort_value(one)}, [ort_value(torch.empty(1))])
-
     found = in_turns(
         {
-            "custom 100": chain("RectifiedLinear", "deployops", 100),
-            "custom 1100": chain("RectifiedLinear", "deployops", 1100),
-            "Relu 100": chain("Relu", "", 100),
-            "Relu 1100": chain("Relu", "", 1100),
+            "custom 100": _chain("RectifiedLinear", "deployops", 100, 1, library),
+            "custom 1100": _chain("RectifiedLinear", "deployops", 1100, 1, library),
+            "Relu 100": _chain("Relu", "", 100, 1, library),
+            "Relu 1100": _chain("Relu", "", 1100, 1, library),
         },
         arguments.seconds,
     )

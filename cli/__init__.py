@@ -6,7 +6,12 @@ A file for each command; `options.py` has what they share.
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 import click
 
@@ -15,6 +20,7 @@ from ..errors import DeployOpsError
 from .compile import compile_command
 from .doctor import doctor_command
 from .emulate import emulate
+from .engine import engine
 from .export import export
 from .inspect import inspect
 from .ops import ops
@@ -33,14 +39,15 @@ def cli() -> None:
     """
 
 
-for _command in (export, validate, report, inspect, compile_command, emulate, doctor_command, ops):
+for _command in (export, validate, report, inspect, compile_command, emulate, engine, doctor_command, ops):
     cli.add_command(_command)
 
 
 def main() -> None:
     """Entry point. Every failure is a message and an exit code, never a traceback of ours."""
     try:
-        cli.main(standalone_mode=False)
+        with _ended_in_order():
+            cli.main(standalone_mode=False)
     except DeployOpsError as e:
         click.echo(f"error: {e}", err=True)
         sys.exit(e.exit_code)
@@ -64,3 +71,32 @@ def main() -> None:
             err=True,
         )
         sys.exit(2)
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """SIGTERM as an exception, so that child processes are ended and temporary folders removed; exit code 143, as in a shell.
+
+    By default it ends a process where it stands. Only the main thread may set handlers; the one before is put back.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    def lost(unraisable: sys.UnraisableHookArgs) -> None:
+        # raised where Python drops exceptions: in a finalizer, a weak reference's callback. Once more, outside of it
+        if isinstance(unraisable.exc_value, SystemExit):
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        else:
+            hook(unraisable)
+
+    before, hook = signal.signal(signal.SIGTERM, end), sys.unraisablehook
+    sys.unraisablehook = lost
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+        signal.signal(signal.SIGTERM, before)

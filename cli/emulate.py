@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ..errors import UsageError
 from .options import Progress, chosen_operators, json_option, packs_option, print_json
 
 __all__ = ["emulate"]
@@ -21,14 +22,22 @@ __all__ = ["emulate"]
     type=click.Choice(["address", "thread"]),
     help="address: with AddressSanitizer and UndefinedBehaviorSanitizer. thread: look for races.",
 )
+@click.option("--ptx", is_flag=True, help="Interpret what nvcc makes of them instead: PTX for compute_80.")
 @click.option("--cxx", metavar="COMPILER", help="The C++ compiler. Default: $CXX, g++, clang++.")
-@click.option("--jobs", type=click.IntRange(1), help="Compilers at once. Default: one per core.")
+@click.option(
+    "--nvcc", metavar="NVCC", help="--ptx: the CUDA compiler. Default: $CUDA_HOME, PATH, NVIDIA's wheels."
+)
+@click.option(
+    "--jobs", type=click.IntRange(1), help="Compilers, or interpreters, at once. Default: one per core."
+)
 @json_option()
 def emulate(
     names: tuple[str, ...],
     packs: tuple[str, ...],
     sanitize: Any,
+    ptx: bool,
     cxx: str | None,
+    nvcc: str | None,
     jobs: int | None,
     as_json: bool,
 ) -> None:
@@ -36,20 +45,44 @@ def emulate(
 
     Each kernel (NAME.cuh beside its declaration), on every dtype, sample and variant, under several schedules of its
     threads. NAMES limits it to some operators; without it, those of --ops, or the shipped ones.
-    """
-    from ..symbolic.checking.operator_check import exit_code, render
-    from ..trt_plugins.emulation.check import emulate as run
 
+    With --ptx, a second check: nvcc compiles the kernels, and the PTX that it makes is interpreted, launch by launch.
+    """
+    if ptx and sanitize:
+        raise UsageError("--sanitize is for the emulation, not for --ptx")
+    if nvcc and not ptx:
+        raise UsageError("--nvcc is an option of --ptx: the emulation needs no CUDA compiler")
     chosen = chosen_operators(names, packs)
     with Progress(quiet=as_json) as progress:
-        results = run(
-            chosen,
-            sanitize=sanitize,
-            cxx=cxx,
-            jobs=jobs,
-            progress=lambda done, of, name: progress(f"{done} of {of}: {name}"),
+
+        def told(done: int, of: int, name: str) -> None:
+            progress(f"{done} of {of}: {name}")
+
+        results, text = (
+            _interpreted(chosen, nvcc, cxx, jobs, told)
+            if ptx
+            else _emulated(chosen, sanitize, cxx, jobs, told)
         )
-    print_json([dataclasses.asdict(r) for r in results]) if as_json else click.echo(render(results))
-    code = exit_code(results)
+    print_json([dataclasses.asdict(r) for r in results]) if as_json else click.echo(text)
+    failed, passed = (any(r.status == status for r in results) for status in ("failed", "passed"))
     # nothing that ran is no pass
-    sys.exit(code if code or any(r.status == "passed" for r in results) else 3)
+    sys.exit(1 if failed else 0 if passed else 3)
+
+
+def _emulated(
+    chosen: list[Any], sanitize: Any, cxx: str | None, jobs: int | None, told: Any
+) -> tuple[Any, str]:
+    from ..symbolic.checking.operator_check import render
+    from ..trt_plugins.emulation.check import emulate as run
+
+    results = run(chosen, sanitize=sanitize, cxx=cxx, jobs=jobs, progress=told)
+    return results, render(results)
+
+
+def _interpreted(
+    chosen: list[Any], nvcc: str | None, cxx: str | None, jobs: int | None, told: Any
+) -> tuple[Any, str]:
+    from ..trt_plugins.ptx.check import interpret, render_ptx
+
+    results = interpret(chosen, nvcc=nvcc, cxx=cxx, jobs=jobs, progress=told)
+    return results, render_ptx(results)

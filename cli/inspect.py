@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from ..errors import UsageError
 from .options import json_option, print_json
 
 __all__ = ["inspect"]
@@ -26,15 +27,61 @@ __all__ = ["inspect"]
     metavar="LIB.so",
     help="A library that `deployops compile` built. Repeatable; its manifest is read, it is not loaded.",
 )
+@click.option("--tensorrt", metavar="X.Y", help="The version of TensorRT to hold an ONNX model against.")
+@click.option(
+    "--tensorrt-rtx", metavar="X.Y", help="The version of TensorRT-RTX to hold an ONNX model against."
+)
+@click.option(
+    "--plugins",
+    multiple=True,
+    type=click.Path(),
+    metavar="LIB.so",
+    help="A library of TensorRT plugins, or a JSON file that describes some. Repeatable; it is read, not loaded.",
+)
+@click.option(
+    "--arch",
+    "archs",
+    metavar="89,...",
+    help="GPUs that the plugins shall run on, by compute capability.",
+)
 @json_option()
-def inspect(file: str, runtime: str | None, libraries: tuple[str, ...], as_json: bool) -> None:
+def inspect(
+    file: str,
+    runtime: str | None,
+    libraries: tuple[str, ...],
+    tensorrt: str | None,
+    tensorrt_rtx: str | None,
+    plugins: tuple[str, ...],
+    archs: str | None,
+    as_json: bool,
+) -> None:
     """Say what FILE is, and what is in it. Runs nothing of it and needs no torch.
 
-    Of an ONNX model: what would fail in ONNX Runtime on the CPU, and where custom nodes cost speed. Exit code 1 where
-    something would fail.
+    Of an ONNX model: what would fail in ONNX Runtime on the CPU, and where custom nodes cost speed; with --tensorrt,
+    what would fail in that TensorRT instead. Exit code 1 where something would fail.
     """
     from ..export import inspect_model
 
-    found = inspect_model(file, runtime=runtime, libraries=libraries)
+    found = inspect_model(
+        file,
+        runtime=runtime,
+        libraries=libraries,
+        tensorrt=tensorrt,
+        tensorrt_rtx=tensorrt_rtx,
+        plugins=plugins,
+        archs=_archs(archs),
+    )
     print_json(found.to_dict()) if as_json else click.echo(found.summary())
     sys.exit(found.exit_code)
+
+
+def _archs(text: str | None) -> tuple[int, ...]:
+    """`sm89,90` as numbers."""
+    parts = (
+        []
+        if text is None
+        else [part.strip().removeprefix("sm").removeprefix("_") for part in text.split(",")]
+    )
+    if not all(part.isascii() and part.isdigit() and len(part) < 5 for part in parts):
+        raise UsageError(f"--arch {text}: expected compute capabilities with commas between, such as 86,89")
+    return tuple(map(int, parts))

@@ -72,6 +72,13 @@ __all__ = ["validate"]
 )
 @click.option("--threads", type=click.IntRange(1), help="Threads on every side.")
 @click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="Where the original is timed. auto: on a GPU too, where a backend on a GPU is timed beside it.",
+)
+@click.option(
     "--ort-library",
     "ort_libraries",
     multiple=True,
@@ -86,6 +93,11 @@ __all__ = ["validate"]
     type=click.Path(),
     metavar="LIB.so",
     help="A library of TensorRT plugins. Repeatable; it is run, in a process of its own.",
+)
+@click.option(
+    "--allow-modified",
+    is_flag=True,
+    help="Validate a file that another tool has changed after export; the report says so.",
 )
 @click.option(
     "--time-limit",
@@ -114,9 +126,11 @@ def validate(
     latency: bool,
     gpus: tuple[str, ...],
     threads: int | None,
+    device: Any,
     ort_libraries: tuple[str, ...],
     engine: str | None,
     plugins: tuple[str, ...],
+    allow_modified: bool,
     time_limit: float,
     targets: dict[str, str | None],
 ) -> None:
@@ -161,9 +175,11 @@ def validate(
                     gpus=gpus,
                     bisect=bisect,
                     threads=threads,
+                    device=device,
                     libraries=ort_libraries,
                     engine=engine,
                     plugins=plugins,
+                    allow_modified=allow_modified,
                     supervise=True,
                     limit_s=time_limit,
                     progress=progress,
@@ -185,6 +201,7 @@ def validate(
                 gpus=gpus,
                 bisect=bisect,
                 threads=threads,
+                device=device,
                 libraries=tuple(map(Path, ort_libraries)),
                 plugins=tuple(map(Path, plugins)),
                 limit_s=time_limit,

@@ -208,13 +208,16 @@ def _difference(theirs: Any, ours: np.ndarray[Any, Any], nudged: Sequence[Any], 
     tolerance = max(tolerance, _TOLERANCE[narrowest])
     a, b = expected.astype(np.float64), ours.astype(np.float64)
     finite = np.isfinite(a)
-    if not np.array_equal(np.isnan(a), np.isnan(b)) or not np.array_equal(finite, np.isfinite(b)):
+    if not np.array_equal(finite, np.isfinite(b)) or not np.array_equal(
+        a[~finite], b[~finite], equal_nan=True
+    ):
         return "NaN or infinite values are in other places"
-    error = np.abs(a - b, where=finite, out=np.zeros_like(a)).max()
+    with np.errstate(invalid="ignore"):  # Inf - Inf, which `where` leaves out of the maximum
+        error = np.abs(a - b, where=finite, out=np.zeros_like(a)).max()
+        spread = max(
+            (float(np.nanmax(np.abs(n - a, where=finite, out=np.zeros_like(a)))) for n in near), default=0.0
+        )
     scale = np.abs(a, where=finite, out=np.zeros_like(a)).max()
-    spread = max(
-        (float(np.nanmax(np.abs(n - a, where=finite, out=np.zeros_like(a)))) for n in near), default=0.0
-    )
     if error > max(tolerance * max(scale, np.finfo(np.float32).tiny), _CONDITION * spread):
         return f"the largest difference is {error:.3g} where values reach {scale:.3g}"
     return None

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ModelFileError, UsageError
 from ..ort_ops.arguments import expect, expect_path, expect_sequence, listed_texts
-from ..ort_ops.standard_types import as_text
 from ..symbolic import dtypes
+from ..symbolic.graph_inspection.standard_types import as_text
 from .model_files.contents import read_contents
 from .model_files.model_file import Kind, identify, printable, shown
 from .result import TensorSpec
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     import onnx
 
     from ..ort_ops.inspection.check import Checked
+    from ..trt_plugins.inspection import Checked as CheckedForTensorRT
+    from ..trt_plugins.inspection import TensorRTLimits
+    from ..trt_plugins.library_manifest import PluginManifest
 
 __all__ = ["Inspection", "inspect_model"]
 
@@ -39,7 +42,8 @@ class Inspection:
     """A file told by its content; the rest as far as its kind has it.
 
     `custom_operators`: torch operators that are not torch's own, with the number of calls. `weights`: dtype by name.
-    `checked`: of an ONNX model what ONNX Runtime makes of it.
+    `checked`: of an ONNX model what ONNX Runtime makes of it; None where TensorRT alone was asked for.
+    `tensorrt`: what a TensorRT makes of it, where one was asked for.
     """
 
     path: Path
@@ -57,11 +61,13 @@ class Inspection:
     custom_operators: Mapping[str, int] = field(default_factory=dict)
     weights: Mapping[str, str] = field(default_factory=dict)
     checked: Checked | None = None
+    tensorrt: CheckedForTensorRT | None = None
 
     @property
     def exit_code(self) -> int:
-        """1 where ONNX Runtime would refuse the model."""
-        return int(self.checked is not None and self.checked.verdict == "would fail")
+        """1 where a runtime that was looked at would refuse the model, or run it otherwise than meant."""
+        verdicts = (found.verdict for found in (self.checked, self.tensorrt) if found is not None)
+        return int("would fail" in verdicts)
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`; plain data."""
@@ -81,11 +87,13 @@ class Inspection:
             "custom_operators": dict(self.custom_operators),
             "weights": dict(self.weights),
             "onnxruntime": None if self.checked is None else self.checked.to_dict(),
+            "tensorrt": None if self.tensorrt is None else self.tensorrt.to_dict(),
         }
 
     def summary(self) -> str:
         """What the command line prints: with long names cut, `to_dict` has them whole."""
-        from ..ort_ops.inspection.report import report_lines, short
+        from ..ort_ops.inspection.report import report_lines
+        from ..symbolic.graph_inspection.report import short
 
         lines = [f"{self.path}: {self.description} ({self.bytes:,} bytes)"]
         if self.unsafe_globals:
@@ -112,6 +120,10 @@ class Inspection:
             lines.append(f"  digest  {self.digest} (checked)")
         if self.checked is not None:
             lines += report_lines(self.checked)
+        if self.tensorrt is not None:
+            from ..trt_plugins.inspection.report import report_lines as tensorrt_lines
+
+            lines += tensorrt_lines(self.tensorrt)
         if self.kind in _NEXT:
             lines.append(f"  next    {_NEXT[self.kind].format(self.path)}")
         return "\n".join(map(printable, lines))
@@ -122,26 +134,37 @@ def inspect_model(
     *,
     runtime: str | None = None,
     libraries: Sequence[str | os.PathLike[str]] = (),
+    tensorrt: str | None = None,
+    tensorrt_rtx: str | None = None,
+    plugins: Sequence[str | os.PathLike[str]] = (),
+    archs: Sequence[int] = (),
 ) -> Inspection:
     """Identify a file and list what can be read of it; of an ONNX model verify the digest, and find what would fail or hurt.
 
-    Nothing of the model or the libraries is run.
+    Nothing of the model or the libraries is run, and no runtime is needed.
 
     Args:
         path: any model file.
-        runtime: "onnxruntime==X.Y.Z", what to hold an ONNX model against; None: the installed one, or the newest known.
+        runtime: "onnxruntime==X.Y.Z", what to hold an ONNX model against; None: the installed one, or the newest known;
+            with a TensorRT and no libraries, none.
         libraries: custom-operator libraries with their manifests beside them, as `deployops compile` writes both.
+        tensorrt: "10.8", the version of TensorRT to hold an ONNX model against. tensorrt_rtx: "1.7", of TensorRT-RTX.
+        plugins: for it: plugin libraries, with their manifests beside them where `deployops compile` built them; and JSON
+            files that describe plugins.
+        archs: GPUs that the plugin libraries shall run on, 89 for compute capability 8.9.
 
     Raises:
         ModelFileError: a file that is damaged, empty, or of no kind known here.
-        UsageError: a wrong `runtime`; a library without a manifest that belongs to it.
+        UsageError: a wrong version; a library whose manifest does not belong to it, or (of ONNX Runtime) without one.
     """
     expect_path("path", path)
     expect("runtime", runtime, str, 'a text such as "onnxruntime==1.23.2"')
-    libraries = listed_texts(libraries)
+    libraries, plugins = listed_texts(libraries), listed_texts(plugins)
     expect_sequence("libraries", libraries, (str, os.PathLike), "a list of paths")
+    expect_sequence("plugins", plugins, (str, os.PathLike), "a list of paths")
+    against = _tensorrt_limits(tensorrt, tensorrt_rtx, plugins, archs)
     file = identify(path)
-    if file.kind is not Kind.ONNX and (runtime is not None or libraries):
+    if file.kind is not Kind.ONNX and (runtime is not None or libraries or against is not None):
         raise UsageError(
             f"a runtime and libraries are for ONNX models; {shown(file.path)} is {file.description}"
         )
@@ -165,8 +188,10 @@ def inspect_model(
     from ..ort_ops.library_manifest import read_manifest as read_library
     from .onnx_file.integrity import DIGEST_KEY, read_manifest, read_model, verify_digest
 
-    limits = limits_for(runtime)
+    for_ort = against is None or runtime is not None or bool(libraries)
+    limits = limits_for(runtime) if for_ort else None
     manifests = [read_library(library) for library in dict.fromkeys(os.fspath(p) for p in libraries)]
+    plugin_manifests = _plugin_manifests(plugins)
     verify_digest(path)
     model = read_model(path)
     metadata = {p.key: p.value for p in model.metadata_props}
@@ -186,8 +211,39 @@ def inspect_model(
         bodies=tuple(sorted({f"{as_text(f.domain)}::{as_text(f.name)}" for f in model.functions})),
         manifest=read_manifest(model, path),
         digest=metadata.get(DIGEST_KEY, ""),
-        checked=check_model(model, limits, manifests),
+        checked=None if limits is None else check_model(model, limits, manifests),
+        tensorrt=None if against is None else _checked_for_tensorrt(model, against, plugin_manifests, archs),
     )
+
+
+def _tensorrt_limits(
+    tensorrt: str | None, rtx: str | None, plugins: Sequence[Any], archs: Sequence[int]
+) -> TensorRTLimits | None:
+    from ..trt_plugins.inspection import limits_for
+
+    if tensorrt is not None and rtx is not None:
+        raise UsageError("a model is held against TensorRT or TensorRT-RTX, one at a time")
+    if tensorrt is None and rtx is None:
+        if plugins or archs:
+            raise UsageError(
+                "plugins and archs are for TensorRT: say which version (--tensorrt X.Y or --tensorrt-rtx X.Y)"
+            )
+        return None
+    return limits_for("tensorrt", tensorrt) if tensorrt is not None else limits_for("tensorrt-rtx", str(rtx))
+
+
+def _plugin_manifests(plugins: Sequence[Any]) -> list[PluginManifest]:
+    from ..trt_plugins.library_manifest import read_plugins
+
+    return [read_plugins(path) for path in dict.fromkeys(os.fspath(p) for p in plugins)]
+
+
+def _checked_for_tensorrt(
+    model: onnx.ModelProto, limits: TensorRTLimits, plugins: Sequence[PluginManifest], archs: Sequence[int]
+) -> CheckedForTensorRT:
+    from ..trt_plugins.inspection import check_model
+
+    return check_model(model, limits, plugins, archs=archs)
 
 
 def _some(names: Sequence[str], count: int) -> str:

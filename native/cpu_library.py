@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     from ..symbolic.interface import Interface
     from ..symbolic.operator import Operator
 
-__all__ = ["AttributeRef", "CpuLibrary", "KernelError", "OperatorCall", "TensorRef", "fill_list"]
+__all__ = [
+    "AttributeRef",
+    "CpuLibrary",
+    "KernelError",
+    "OperatorCall",
+    "TensorRef",
+    "attribute_refs",
+    "describe_tensor",
+    "fill_list",
+]
 
 _INTERFACE_VERSION = 1
 _MAX_RANK = 16
@@ -192,10 +201,10 @@ class _Kernel:
         # the shape rule reads every declared input
         slots = max(len(inputs), len(op.interface.inputs))
         refs = (TensorRef * max(slots, 1))()
-        held = [_describe(refs[k], t) for k, t in enumerate(inputs)]
+        held = [describe_tensor(refs[k], t) for k, t in enumerate(inputs)]
         for k in range(len(inputs), slots):
             refs[k].rank = -1
-        attributes = _attributes(op.interface, bound.attributes)
+        attributes = attribute_refs(op.interface, bound.attributes)
 
         count = len(output_dtypes)
         shapes = (_Shape * count)()
@@ -213,7 +222,7 @@ class _Kernel:
                 outputs[k] = inputs[overwritten]
             else:
                 outputs[k] = torch.empty(tuple(sizes), dtype=dtypes.torch_dtype(output_dtypes[k]))
-            held.append(_describe(out_refs[k], outputs[k]))
+            held.append(describe_tensor(out_refs[k], outputs[k]))
 
         for k in range(count):
             if shapes[k].rank >= 0:
@@ -282,7 +291,7 @@ class _Kernel:
         return tensor.resolve_conj().resolve_neg().contiguous()
 
 
-def _describe(ref: TensorRef, tensor: torch.Tensor | None) -> Any:
+def describe_tensor(ref: TensorRef, tensor: torch.Tensor | None) -> Any:
     """Fill a reference; returns what it points to besides the tensor."""
     if tensor is None:
         ref.rank = -1
@@ -297,7 +306,7 @@ def _describe(ref: TensorRef, tensor: torch.Tensor | None) -> Any:
     return sizes
 
 
-def _attributes(interface: Interface, values: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+def attribute_refs(interface: Interface, values: Mapping[str, Any]) -> tuple[Any, list[Any]]:
     """The attributes in the order of the declaration, and what they point to."""
     names = [a.name for a in interface.attributes] + list(interface.count_attributes)
     refs = (AttributeRef * max(len(names), 1))()

@@ -5,9 +5,12 @@
     template <class T>
     cudaError_t swish(Stream stream, In<T> x, In<T> beta, int64_t axis, Out<T> y);
 
-As on the CPU (`signature`), with `Stream` in the place of `Parallel`, __half for float16 and __nv_bfloat16 for
-bfloat16. `Stream` converts to `cudaStream_t`, which a launcher may take instead; it also holds the number of a tactic,
-for a kernel that says `constexpr int swish_tactics = 3;`.
+As on the CPU (`signature`), with `Stream` in the place of `Parallel`, __half for float16 and __nv_bfloat16 for bfloat16.
+Where the data decides a size of an output, the launcher gets that output at its upper bound, and at the end an `Out<int32_t>`
+for the size (`data_sizes`). Shape inputs it does not get: their values are the sizes of its outputs.
+
+`Stream` converts to `cudaStream_t`, which a launcher may take instead; it also holds the number of a tactic, for a kernel
+that says `constexpr int swish_tactics = 3;`.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import DeclarationError
 from .cpp_types import element_type, identifier
+from .data_sizes import size_names
 from .generated import entry_arguments, template
 from .signature import function_name, kernel_rows, signature
 
@@ -36,11 +40,11 @@ def cuda_element_type(dtype: str) -> str | None:
 
 def cuda_signature(op: Operator) -> str:
     """The declaration of the launcher, as it is to be written."""
-    text = signature(op).replace("const Parallel& par", "Stream stream", 1)
+    text = signature(op, without=op.shape_inputs).replace("const Parallel& par", "Stream stream", 1)
     text = text.replace(f"void {function_name(op)}(", f"cudaError_t {function_name(op)}(", 1)
     for plain, device in _HALVES.items():
         text = text.replace(f"<{plain}>", f"<{device}>")
-    return text
+    return text.removesuffix(")") + "".join(f", Out<int32_t> {n}" for n in size_names(op)) + ")"
 
 
 def cuda_entries_symbol(op: Operator) -> str:
@@ -55,15 +59,22 @@ def cuda_entries(op: Operator, kernel_file: str, by_kernel: Sequence[str] = ()) 
 
     Args:
         kernel_file: the name of the `.cuh`, as it is to be included.
-        by_kernel: outputs that the kernel would allocate.
+        by_kernel: outputs that the kernel would allocate; not those at their upper bound (`data_sizes`).
 
     Raises DeclarationError where a launcher cannot do what the declaration asks for.
     """
     if by_kernel:
         raise DeclarationError(
             f"{op.name}: the size of `{by_kernel[0]}` is known only after the kernel ran, and a launcher does not "
-            "wait for it: declare an upper bound as a size"
+            "wait for it"
+            + (
+                ""
+                if op.bound_function
+                else ": where the data decides it, declare its upper bound (@op.bound)"
+            )
         )
+    first_size = len(op.interface.outputs)
+    sizes = [f"detail::output<int32_t>(deployops_call, {first_size + n})" for n in range(len(size_names(op)))]
     variadics = op.interface.variadics
     singles = len(op.interface.inputs) - len(variadics)
     counts = op.interface.count_attributes
@@ -88,7 +99,10 @@ def cuda_entries(op: Operator, kernel_file: str, by_kernel: Sequence[str] = ()) 
             {
                 "label": row.label,
                 "inputs": {n: cuda_element_type(d) for n, d in row.inputs.items()},
-                "arguments": entry_arguments(op, row, "deployops_stream", cuda_element_type),
+                "arguments": [
+                    *entry_arguments(op, row, "deployops_stream", cuda_element_type, without=op.shape_inputs),
+                    *sizes,
+                ],
             }
             for row in kernel_rows(op)
         ],

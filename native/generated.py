@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from ..symbolic.operator import Operator
     from .levels import Level
 
-__all__ = ["entries_symbol", "entry_arguments", "kernel_entries", "operator_table", "table_entry", "template"]
+__all__ = [
+    "entries_symbol",
+    "entry_arguments",
+    "kernel_entries",
+    "operator_table",
+    "shape_entry",
+    "table_entry",
+    "template",
+]
 
 
 @lru_cache
@@ -95,10 +103,12 @@ def entry_arguments(
     first: str,
     element_of: Callable[[str], str | None],
     by_kernel: Sequence[str] = (),
+    without: Sequence[str] = (),
 ) -> list[str]:
     """What an entry calls a kernel with, as C++: `first`, then the arguments of the declaration, then its outputs.
 
-    `element_of`: the C++ type of a dtype. `by_kernel`: the outputs that the kernel allocates itself.
+    `element_of`: the C++ type of a dtype. `by_kernel`: the outputs that the kernel allocates itself. `without`: arguments
+    that it does not get.
     """
     inputs = {i.name: (n, i) for n, i in enumerate(op.interface.inputs)}
     attributes = {a.name: (n, a) for n, a in enumerate(op.interface.attributes)}
@@ -118,7 +128,7 @@ def entry_arguments(
         if name in attributes:
             n, a = attributes[name]
             arguments.append(f"detail::attribute<{attribute_type(a)}>(deployops_call, {n})")
-        else:
+        elif name not in without:
             arguments.append(input_argument(*inputs[name]))
     for n, o in enumerate(op.interface.outputs):
         if o.mutates is None:
@@ -163,7 +173,7 @@ def table_entry(
             {
                 "name": literal(o.name),
                 "overwrites": -1 if o.mutates is None else names.index(o.mutates),
-                **_shape_entry(op, rules[o.name]),
+                **shape_entry(op, rules[o.name]),
             }
             for o in op.interface.outputs
         ],
@@ -210,7 +220,8 @@ def _count_entry(name: str) -> dict[str, Any]:
     return {"name": literal(name), "kind": "integer", "required": "true", "fallback": "{}", "array": []}
 
 
-def _shape_entry(op: Operator, rule: shape_rules.ShapeRule) -> dict[str, Any]:
+def shape_entry(op: Operator, rule: shape_rules.ShapeRule) -> dict[str, Any]:
+    """How the templates write a shape rule."""
     entry: dict[str, Any] = {"like": None, "broadcast": (), "cases": (), "by_kernel": "false"}
     match rule:
         case shape_rules.LikeInput(index):

@@ -1,4 +1,4 @@
-"""Linking a shared library: the command, and what went into the library besides its objects."""
+"""Linking a shared library: the command, what went into it besides its objects, and where it is put."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from ..errors import UsageError
 from .compilers import Compiler, file_identity
 from .file_contents import FILES
+from .output_files import replace_file
 from .processes import run
 
-__all__ = ["MADE", "files_taken", "link_command", "linker_identity"]
+__all__ = ["MADE", "files_taken", "link_command", "linker_identity", "put_library"]
 
 MADE = "library.so"  # what the command writes
 
@@ -54,3 +56,18 @@ def files_taken(trace: str, folder: Path) -> list[str]:
         if os.path.isabs(path) and os.path.isfile(path) and not path.startswith(f"{folder}/"):
             taken.add(os.path.normpath(os.path.realpath(path)))
     return sorted(taken)
+
+
+def put_library(built: Path, folder: Path, name: str) -> Path:
+    """Copy a library from the cache to `folder/name`; the folder is made. Raises UsageError where that is not possible.
+
+    A library that a process has loaded is replaced, never overwritten; one that is right already is left alone.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise UsageError(f"{folder} cannot be made: {e.strerror}") from None
+    path = folder / name
+    if not path.is_file() or path.read_bytes() != built.read_bytes():
+        replace_file(path, lambda temporary: shutil.copyfile(built, temporary), executable=True)
+    return path

@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Literal
 
 from .cache_store import Store, safe_name
 from .compile_job import CompileJob, expect_cacheable, with_paths
@@ -14,14 +15,15 @@ from .compilers import variables
 from .dependencies import read_depfile, role_folder
 from .diagnostics import CompileError, crash_of, explain
 from .nvcc import Nvcc
-from .nvcc_output import gnu_style
+from .nvcc_output import block_sizes, gnu_style
 from .object_cache import Cache, Output
 from .processes import Finished
 from .single_symbol import extra_flags, tools_identity
 
 __all__ = ["CudaCache", "CudaJob", "code_flags", "nvcc_command"]
 
-_FORMAT = "1"
+_FORMAT = "2"
+_OUTPUTS = {"object": "-c", "cubin": "-cubin", "ptx": "-ptx"}
 # What nvcc itself reads from the environment.
 _VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 
@@ -36,10 +38,12 @@ class CudaJob(CompileJob):
     Attributes:
         nvcc: the CUDA compiler.
         device_flags: for it; none that names a file.
+        output: an object for the host, with the machine code in it; or `cubin` or `ptx`, of one architecture.
     """
 
     nvcc: Nvcc
     device_flags: tuple[str, ...]
+    output: Literal["object", "cubin", "ptx"] = "object"
 
     @property
     def source_name(self) -> str:
@@ -62,7 +66,7 @@ def nvcc_command(job: CudaJob, extra: tuple[str, ...]) -> list[str]:
     return [
         str(job.nvcc.path), "-ccbin", str(job.compiler.path), *job.device_flags, f"-I{folders[0]}",
         *(f"-Xcompiler={flag}" for flag in host),
-        "-MD", "-MF", "deps", "-MT", "object", "-c", job.source_name, "-o", job.object_name,
+        "-MD", "-MF", "deps", "-MT", "object", _OUTPUTS[job.output], job.source_name, "-o", job.object_name, "--keep",
     ]  # fmt: skip
 
 
@@ -82,7 +86,7 @@ class CudaCache(Cache):
         for part in (
             "cuda object", _FORMAT, job.name, job.source, job.nvcc.identity, job.compiler.identity,
             str(len(job.include_dirs)), job.keep_symbol or "", tools, repr(variables()), repr(settings),
-            repr(job.device_flags), repr(job.flags), repr(extra),
+            repr(job.device_flags), repr(job.flags), repr(extra), job.output,
         ):  # fmt: skip
             text = part.encode(errors="surrogateescape")
             digest.update(f"{len(text)}:".encode() + text)
@@ -100,6 +104,11 @@ class CudaCache(Cache):
         done = self._run(command, folder)
         # cudafe++ writes its errors to the standard output
         done = Finished(done.code, "", gnu_style(done.out + done.err))
+        if done.code == 0 and job.output != "ptx":
+            # what ptxas does not say; --keep leaves the PTX
+            done = Finished(
+                0, "", done.err + "\n" + block_sizes(p.read_text() for p in sorted(folder.glob("*.ptx")))
+            )
         text = with_paths(done.err, job.include_dirs)
         log = store.write_log(f"{safe_name(job.name)}-{key[:12]}", f"$ {shlex.join(command)}\n{text}")
         self.outputs[job.name] = Output(text, log, True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..symbolic import dims
+from ..symbolic.data_sizes import DataSizes
 from ..symbolic.shapes import ShapeError, TensorInfo, infer
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ __all__ = [
     "LikeInput",
     "ShapeRule",
     "formula",
+    "given_calls",
     "shape_rules",
+    "tensor_infos",
     "untold_attributes",
 ]
 
@@ -77,18 +80,22 @@ class _Call:
     outputs: tuple[tuple[int | None, ...], ...]
 
 
-def shape_rules(op: Operator) -> dict[str, ShapeRule]:
-    """The rule of every output that is not an overwritten input (which has that input's shape)."""
+def shape_rules(op: Operator, data_sizes: DataSizes = "unknown") -> dict[str, ShapeRule]:
+    """The rule of every output; an overwritten input has that input's shape.
+
+    `data_sizes`: "bound" or "usual": with the sizes that the data decides as they are declared, and with the values of
+    shape inputs in the place of their shapes.
+    """
     names = [i.name for i in op.interface.inputs]
     fresh = [o.name for o in op.interface.outputs if o.mutates is None]
     rules: dict[str, ShapeRule] = {
         o.name: LikeInput(names.index(o.mutates)) for o in op.interface.outputs if o.mutates is not None
     }
-    calls = list(_calls(op))
+    calls = list(_calls(op, data_sizes))
     if not calls:
         reason = f"{op.name} has no samples, from which its shapes could be learnt (`@op.samples`)"
         return rules | {name: FromKernel(reason) for name in fresh}
-    decisive = _decisive_attribute(op, calls)
+    decisive = _decisive_attribute(op, calls, data_sizes)
     lists = any(i.form == "variadic" for i in op.interface.inputs)
     for k, name in enumerate(fresh):
         shapes = [call.outputs[k] for call in calls]
@@ -101,18 +108,18 @@ def shape_rules(op: Operator) -> dict[str, ShapeRule]:
         elif lists:
             rules[name] = FromKernel("it depends on all tensors of a list")
         else:
-            rules[name] = _broadcast(op, calls, k) or _by_rank(op, calls, k)
+            rules[name] = _broadcast(op, calls, k) or _by_rank(op, calls, k, data_sizes)
     return {o.name: rules[o.name] for o in op.interface.outputs}
 
 
 # --- what the fake kernel says ---------------------------------------------------------------------------------
 
 
-def _calls(op: Operator) -> Iterator[_Call]:
+def _calls(op: Operator, data_sizes: DataSizes) -> Iterator[_Call]:
     """The samples, and variations of their shapes that the fake kernel accepts."""
     seen = set()
     patterns: set[Any] = set()
-    for shapes, attributes in op.sample_calls():
+    for shapes, attributes in given_calls(op, data_sizes):
         pattern = tuple(None if s is None else len(s) for s in shapes.values())
         vary = pattern not in patterns and len(patterns) < _MOST_VARIED
         patterns.add(pattern)
@@ -120,23 +127,26 @@ def _calls(op: Operator) -> Iterator[_Call]:
             key = (repr(varied), repr(sorted(attributes.items())))
             if key not in seen:
                 seen.add(key)
-                outputs = _fake(op, varied, attributes)
+                outputs = _fake(op, varied, attributes, data_sizes)
                 if outputs is not None:
                     yield _Call(varied, attributes, outputs)
 
 
+def given_calls(op: Operator, data_sizes: DataSizes) -> list[tuple[Shapes, Mapping[str, Any]]]:
+    """Shapes and attributes of the samples; shape inputs by their values where `run_fake` wants them so."""
+    if data_sizes == "unknown":
+        return list(op.sample_calls())
+    return [
+        (shapes | values, attributes)
+        for (shapes, attributes), values in zip(op.sample_calls(), op.sample_values(), strict=True)
+    ]
+
+
 def _fake(
-    op: Operator, shapes: Shapes, attributes: Mapping[str, Any]
+    op: Operator, shapes: Shapes, attributes: Mapping[str, Any], data_sizes: DataSizes
 ) -> tuple[tuple[int | None, ...], ...] | None:
-    tensors: dict[str, Any] = {}
-    for name, shape in shapes.items():
-        dtype = _dtype(op, name)
-        if shape is None or isinstance(shape, tuple):
-            tensors[name] = None if shape is None else TensorInfo(dtype, shape)
-        else:
-            tensors[name] = [TensorInfo(dtype, tuple(s)) for s in shape]
     try:
-        found = infer(op, tensors, attributes)
+        found = infer(op, tensor_infos(op, shapes), attributes, data_sizes)
     except ShapeError:
         return None
     outputs = []
@@ -144,6 +154,18 @@ def _fake(
         assert info.dims is not None
         outputs.append(tuple(d if isinstance(d, int) else None for d in info.dims))
     return tuple(outputs)
+
+
+def tensor_infos(op: Operator, shapes: Shapes) -> dict[str, TensorInfo | list[TensorInfo] | None]:
+    """What is known of the inputs of a call: their shapes, and dtypes that they may have."""
+    tensors: dict[str, TensorInfo | list[TensorInfo] | None] = {}
+    for name, shape in shapes.items():
+        dtype = _dtype(op, name)
+        if shape is None or isinstance(shape, tuple):
+            tensors[name] = None if shape is None else TensorInfo(dtype, shape)
+        else:
+            tensors[name] = [TensorInfo(dtype, tuple(s)) for s in shape]
+    return tensors
 
 
 def _dtype(op: Operator, name: str) -> str:
@@ -171,7 +193,7 @@ def _other_shapes(shapes: Shapes) -> Iterator[Shapes]:
                 yield dict(shapes) | {name: tuple(whole)}
 
 
-def _decisive_attribute(op: Operator, calls: Sequence[_Call]) -> dict[int, str]:
+def _decisive_attribute(op: Operator, calls: Sequence[_Call], data_sizes: DataSizes) -> dict[int, str]:
     """Outputs whose shape changes with an attribute alone -> that attribute."""
     decisive: dict[int, str] = {}
     values: dict[str, list[Any]] = {}
@@ -180,7 +202,8 @@ def _decisive_attribute(op: Operator, calls: Sequence[_Call]) -> dict[int, str]:
             known = values.setdefault(name, [])
             if value not in known:
                 known.append(value)
-    samples = [c for c in calls if (c.shapes, c.attributes) in op.sample_calls()][:8]
+    given = given_calls(op, data_sizes)
+    samples = [c for c in calls if (c.shapes, c.attributes) in given][:8]
     for call in samples:
         for a in op.interface.attributes:
             now = call.attributes.get(a.name)
@@ -188,7 +211,7 @@ def _decisive_attribute(op: Operator, calls: Sequence[_Call]) -> dict[int, str]:
                 attributes = {k: v for k, v in call.attributes.items() if k != a.name}
                 if other is not None:
                     attributes[a.name] = other
-                outputs = _fake(op, call.shapes, attributes)
+                outputs = _fake(op, call.shapes, attributes, data_sizes)
                 for k, shape in enumerate(outputs or ()):
                     if shape != call.outputs[k]:
                         decisive.setdefault(k, a.name)
@@ -254,18 +277,18 @@ def _broadcasted(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
     return tuple(result)
 
 
-def _by_rank(op: Operator, calls: Sequence[_Call], k: int) -> ByRank | FromKernel:
+def _by_rank(op: Operator, calls: Sequence[_Call], k: int, data_sizes: DataSizes) -> ByRank | FromKernel:
     # Optional inputs seldom decide: without them there are fewer combinations to know.
     required = tuple(n for n, i in enumerate(op.interface.inputs) if i.form == "single")
     for indices in dict.fromkeys((required, tuple(range(len(op.interface.inputs))))):
-        cases = _cases(op, calls, k, indices)
+        cases = _cases(op, calls, k, indices, data_sizes)
         if cases:
             return ByRank(indices, cases)
     return FromKernel("no formula for its sizes that holds for all samples can be read off the fake kernel")
 
 
 def _cases(
-    op: Operator, calls: Sequence[_Call], k: int, indices: tuple[int, ...]
+    op: Operator, calls: Sequence[_Call], k: int, indices: tuple[int, ...], data_sizes: DataSizes
 ) -> dict[Ranks, tuple[str, ...]] | None:
     names = [i.name for i in op.interface.inputs]
     by_ranks: dict[Ranks, list[_Call]] = {}
@@ -274,7 +297,7 @@ def _cases(
         by_ranks.setdefault(tuple(None if s is None else len(s) for s in shapes), []).append(call)
     cases = {}
     for ranks, alike in by_ranks.items():
-        candidates = (_symbolic_dims(op, call, k) for call in alike[:_MOST_VARIED])
+        candidates = (_symbolic_dims(op, call, k, data_sizes) for call in alike[:_MOST_VARIED])
         found = next(
             (
                 c
@@ -299,14 +322,14 @@ def _holds(
         return False
 
 
-def _symbolic_dims(op: Operator, call: _Call, k: int) -> tuple[str, ...] | None:
+def _symbolic_dims(op: Operator, call: _Call, k: int, data_sizes: DataSizes) -> tuple[str, ...] | None:
     tensors = {}
     for n, i in enumerate(op.interface.inputs):
         shape = call.shapes[i.name]
         symbols = tuple(f"d{n}_{axis}" for axis in range(len(shape or ())))
         tensors[i.name] = None if shape is None else TensorInfo(_dtype(op, i.name), symbols)
     try:
-        found = infer(op, tensors, call.attributes)[k].dims
+        found = infer(op, tensors, call.attributes, data_sizes)[k].dims
     except (ShapeError, IndexError):
         return None
     if found is None or any(d is None for d in found):

@@ -125,6 +125,7 @@ def fingerprint(op: Operator) -> str:
         op.version,
         [(o.name, o.mutates) for o in op.interface.outputs],
         [(dict(row.inputs), dict(row.outputs)) for row in kernel_rows(op)],
+        *([op.shape_inputs] if op.shape_inputs else []),
     )
     return hashlib.sha256(repr(known).encode()).hexdigest()[:16]
 
@@ -134,8 +135,11 @@ def _template_parameters(op: Operator) -> list[str]:
     return [v for v, types in op.types.variables.items() if len(types) > 1]
 
 
-def signature(op: Operator, by_kernel: Collection[str] = ()) -> str:
-    """The declaration of the kernel, as it is to be written; `by_kernel`: outputs whose shape only it knows."""
+def signature(op: Operator, by_kernel: Collection[str] = (), without: Collection[str] = ()) -> str:
+    """The declaration of the kernel, as it is to be written.
+
+    `by_kernel`: outputs whose shape only it knows. `without`: arguments that it does not get.
+    """
     templates = _template_parameters(op)
     inputs = {i.name: i for i in op.interface.inputs}
     attributes = {a.name: a for a in op.interface.attributes}
@@ -147,6 +151,8 @@ def signature(op: Operator, by_kernel: Collection[str] = ()) -> str:
     for name in op.interface.arguments:
         if name in attributes:
             pieces.append(f"{attribute_type(attributes[name])} {identifier(name)}")
+            continue
+        if name in without:
             continue
         variable = op.types.of_input[name]
         view = "InList" if inputs[name].form == "variadic" else "Out" if inputs[name].mutated else "In"

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from ..native.shape_rules import ShapeRule
     from ..symbolic.operator import Operator
 
-__all__ = ["Plan", "Unit", "make_plan"]
+__all__ = ["NATIVE_CPP", "ORT_CPP", "Plan", "Unit", "check_carried", "make_plan", "shape_notes"]
 
-_NATIVE = Path(__file__).resolve().parent.parent / "native" / "cpp"
-_OURS = Path(__file__).resolve().parent / "cpp"
+NATIVE_CPP = Path(__file__).resolve().parent.parent / "native" / "cpp"
+ORT_CPP = Path(__file__).resolve().parent / "cpp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +91,17 @@ def make_plan(operators: Sequence[Operator], levels: Sequence[Level]) -> Plan:
 
     for op in operators:
         check_compilable(op)
-        _check_onnxruntime(op)
+        check_carried(op)
     kernels = [find_kernel(op) for op in operators]
     rules = {op.name: shape_rules(op) for op in operators}
     units = [
         u for op, k in zip(operators, kernels, strict=True) for u in _kernels(op, k, rules[op.name], levels)
     ]
-    folders = (str(INCLUDE), str(_NATIVE), str(_OURS))
+    folders = (str(INCLUDE), str(NATIVE_CPP), str(ORT_CPP))
     table = operator_table(operators, rules, levels)
     for name, source in (
         ("operator table", table),
-        ("ONNX Runtime adapter", '#include "ort_adapter.cpp"\n'),
+        ("ONNX Runtime adapter", '#include "cpu_target.h"\n#include "ort_adapter.cpp"\n'),
         ("C interface", '#include "c_interface.cpp"\n'),
     ):
         units.append(Unit(name, source, (), folders, None))
@@ -116,11 +116,12 @@ def make_plan(operators: Sequence[Operator], levels: Sequence[Level]) -> Plan:
             for place in kernel_places(op, kernel.suffix)
             if not place.is_file()
         ),
-        tuple(note for op in operators for note in _notes(op, rules[op.name])),
+        tuple(note for op in operators for note in shape_notes(op, rules[op.name])),
     )
 
 
-def _notes(op: Operator, rules: dict[str, ShapeRule]) -> list[str]:
+def shape_notes(op: Operator, rules: dict[str, ShapeRule]) -> list[str]:
+    """What the samples leave open of the shapes of the outputs."""
     from ..native.shape_rules import FromKernel, untold_attributes
 
     if all(isinstance(rule, FromKernel) for rule in rules.values()):
@@ -152,7 +153,8 @@ def _kernels(op: Operator, kernel: Path, rules: dict[str, ShapeRule], levels: Se
     ]
 
 
-def _check_onnxruntime(op: Operator) -> None:
+def check_carried(op: Operator) -> None:
+    """Raise DeclarationError for what no operator of ONNX Runtime can be."""
     for a in op.interface.attributes:
         if a.onnx_type == "STRINGS":
             raise DeclarationError(

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ModelFileError, NotCheckedError, UsageError
+from ..symbolic.graph_inspection.node_uses import NodeUse
 from .kernel_faults import KernelFault, kernel_fault
 from .library_manifest import LibraryManifest, manifest_path, read_manifest
-from .node_uses import NodeUse, node_uses
+from .node_uses import node_uses
 from .shipped_operators import newest_shipped, shipped_versions
 
 if TYPE_CHECKING:
@@ -80,15 +81,21 @@ def check_coverage(name: str, model: onnx.ModelProto, libraries: Sequence[Path])
 
 def _refuse_shared_domains(libraries: Sequence[LibraryManifest]) -> None:
     """ONNX Runtime takes a domain from one library only, and says of a second one "already set in registry"."""
-    owners: dict[str, str] = {}
+    owners: dict[str, LibraryManifest] = {}
     for library in libraries:
         for domain in {o.domain for o in library.operators}:
-            other = owners.setdefault(domain, str(library.path))
-            if other != str(library.path):
-                raise UsageError(
-                    f"{other} and {library.path} both have operators of the domain {domain!r}: ONNX Runtime takes a "
-                    "domain from one library. Compile them into one: `deployops compile --ops A --ops B`"
-                )
+            other = owners.setdefault(domain, library)
+            if other.path == library.path:
+                continue
+            advice = (
+                "Compile them into one: `deployops compile --ops A --ops B`"
+                if other.target == library.target
+                else "One is for the CPU, the other for CUDA: give the one for the provider of the session"
+            )
+            raise UsageError(
+                f"{other.path} and {library.path} both have operators of the domain {domain!r}: ONNX Runtime takes a "
+                f"domain from one library. {advice}"
+            )
 
 
 def _fault(use: NodeUse, known: Sequence[LibraryManifest], strangers: bool) -> KernelFault | None:

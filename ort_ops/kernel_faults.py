@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from ..symbolic.graph_inspection.node_uses import NodeUse
+from ..symbolic.plugin_attributes import PLUGIN_ATTRIBUTES
 from .library_manifest import KernelOperator, LibraryManifest
-from .node_uses import NodeUse
 from .shipped_operators import newest_shipped, shipped_versions
 
 __all__ = ["KernelFault", "Kind", "kernel_fault", "kernel_library", "why_no_kernel"]
@@ -32,8 +33,8 @@ Kind = Literal[
 _SHOWN = 6  # alternatives listed in a message
 _LONGEST = 2_000  # characters of a message
 _BUILD = (
-    "`deployops compile --target ort-cpu` builds a library with it; give it with --ort-library, or libraries=[…] in Python "
-    "(a session finds it by itself)"
+    "`deployops compile --target ort-cpu` builds a library with it (ort-cuda: for CUDA); give it with --ort-library, or "
+    "libraries=[…] in Python (a session finds it by itself)"
 )
 _GIVE = "Give the library that has it (--ort-library, or libraries=[…] in Python)"
 
@@ -200,6 +201,8 @@ def _input_fault(node: NodeUse, operator: KernelOperator) -> KernelFault | None:
 def _attribute_fault(node: NodeUse, operator: KernelOperator) -> KernelFault | None:
     known = {a.name: a for a in operator.attributes}
     for name, kind in node.attributes.items():
+        if name in PLUGIN_ATTRIBUTES and name not in known:
+            continue  # for TensorRT's parser alone
         if name not in known:
             return KernelFault(
                 "attribute-unknown",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,37 +13,75 @@ from .library_manifest import FORMAT, manifest_path, platform_of
 
 if TYPE_CHECKING:
     from ..native.compilers import Compiler
+    from ..native.cuda_library import CudaTools
+    from ..native.nvcc_output import KernelResources
     from ..symbolic.operator import Operator
     from .build_plan import Plan
+    from .cuda_plan import CudaPlan
 
-__all__ = ["describe", "write_manifest"]
+__all__ = ["describe", "write_cuda_manifest", "write_manifest"]
 
 
 def write_manifest(library: Path, plan: Plan, compiler: Compiler, flags: Sequence[str]) -> None:
     """Write `<library>.json`. It names no path: equal libraries have equal manifests."""
-    kernels = map(Path, plan.kernels)
+    operators = [
+        {**operator, "kernel": _kernel(file)}
+        for operator, file in zip(plan.operators, plan.kernels, strict=True)
+    ]
+    _write(library, "ort-cpu", compiler, flags, operators, {"levels": list(plan.levels)})
+
+
+def write_cuda_manifest(
+    library: Path,
+    plan: CudaPlan,
+    tools: CudaTools,
+    resources: Mapping[str, Sequence[KernelResources]],
+    flags: Sequence[str],
+) -> None:
+    """The same for a library of CUDA kernels; with the architectures, and what each kernel needs on each."""
+    operators = [
+        {
+            **operator,
+            "kernel": _kernel(unit.file),
+            "kernels": [k.to_dict() for k in resources[unit.operator]],
+        }
+        for operator, unit in zip(plan.operators, plan.units, strict=True)
+    ]
+    more = {"nvcc": tools.nvcc.version, "archs": list(tools.archs), "ptx": min(tools.archs)}
+    _write(library, "ort-cuda", tools.cxx, flags, operators, {**more, "levels": []})
+
+
+def _write(
+    library: Path,
+    target: str,
+    compiler: Compiler,
+    flags: Sequence[str],
+    operators: list[dict[str, Any]],
+    more: Mapping[str, Any],
+) -> None:
     content = {
         "format": FORMAT,
         "library": library.name,
         "sha256": FILES.digest(str(library)),
-        "target": "ort-cpu",
+        "target": target,
         "platform": platform_of(compiler.target),
         "compiler": {"kind": compiler.kind, "version": compiler.version},
         "flags": list(flags),
-        "levels": list(plan.levels),
-        "operators": [
-            {**operator, "kernel": {"file": kernel.name, "sha256": FILES.digest(str(kernel))}}
-            for operator, kernel in zip(plan.operators, kernels, strict=True)
-        ],
+        **more,
+        "operators": operators,
     }
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     replace_file(manifest_path(library), lambda path: path.write_text(text, encoding="utf-8"))
 
 
+def _kernel(file: str) -> dict[str, str]:
+    return {"file": Path(file).name, "sha256": FILES.digest(file)}
+
+
 def describe(op: Operator) -> dict[str, Any]:
     """The entry of an operator, but for its kernel file."""
-    from ..native.signature import fingerprint, kernel_rows
-    from ..symbolic.attributes import encode_attribute
+    from ..native.manifest_entry import attribute_entries, signature_entries
+    from ..native.signature import fingerprint
 
     return {
         "domain": op.domain,
@@ -59,18 +97,6 @@ def describe(op: Operator) -> dict[str, Any]:
             {"name": o.name, "form": "optional" if k else o.form, "type": op.output_types[o.name].variable}
             for k, o in enumerate(op.interface.outputs)
         ],
-        "signatures": [{"inputs": dict(row.inputs), "outputs": dict(row.outputs)} for row in kernel_rows(op)],
-        "attributes": [
-            {
-                "name": a.name,
-                "type": a.onnx_type,
-                "required": a.required and not a.optional,
-                "default": None if a.default is None else encode_attribute(op.name, a, a.default),
-            }
-            for a in op.interface.attributes
-        ]
-        + [
-            {"name": name, "type": "INT", "required": True, "default": None}
-            for name in op.interface.count_attributes
-        ],
+        "signatures": signature_entries(op),
+        "attributes": attribute_entries(op),
     }

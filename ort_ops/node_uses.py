@@ -1,98 +1,19 @@
-"""What each node of a model asks of a runtime: operator, version, element types, attributes; read without torch.
-
-Versions and bodies follow ONNX Runtime. The last of several imports of a domain holds. Inside a model-local function the
-model's imports hold, and the function's own only for domains that the model does not import. A body is used where no
-kernel is registered for the node.
-
-A file may be hostile: levels of subgraphs, variants of functions and nodes inside of functions are bounded. What was left
-out because of it is said in `ModelUses.incomplete`.
-"""
+"""The nodes of a model as ONNX Runtime looks them up: with the kernels of libraries, and bodies where there is none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from itertools import zip_longest
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .standard_types import as_text, dtype_name, output_dtypes, schema_at
+from ..symbolic.graph_inspection import node_uses as graph
+from ..symbolic.graph_inspection.node_uses import Call, ModelUses, NodeUse
 
 if TYPE_CHECKING:
     import onnx
 
     from .library_manifest import KernelOperator, LibraryManifest
 
-__all__ = ["GraphUses", "ModelUses", "NodeUse", "domain_key", "model_uses", "node_uses", "opset_versions"]
-
-FunctionKey = tuple[str, str, str]  # domain, name, overload
-MOST_LEVELS = 40  # protobuf itself reads about 33 levels of graphs in graphs
-MOST_VARIANTS = 2_000  # a function read once for each combination of input types
-MOST_FUNCTION_NODES = 300_000
-
-
-@dataclass(frozen=True, slots=True)
-class NodeUse:
-    """A node, in the terms in which kernels are looked up.
-
-    Attributes:
-        domain_version: what the opset imports that hold there say; None where they do not list the domain.
-        inputs: element types, by torch's names; None where one is unknown, or the input absent.
-        absent: places of inputs that are absent (`''`) before the last one.
-        outputs: how many.
-        attributes: name -> FLOAT, INT, STRING, TENSOR, GRAPH, FLOATS, INTS, STRINGS, ...
-        produces: element types of the outputs, as far as they are known.
-        has_body: a model-local function of that name stands in the file.
-        name, result: the node's name and that of its first result; a node need not have a name.
-        place: where it stands: "" in the main graph, "function f::F", "then_branch of 'if1'", ...
-    """
-
-    domain: str
-    op_type: str
-    domain_version: int | None
-    inputs: tuple[str | None, ...] = ()
-    attributes: Mapping[str, str] = field(default_factory=dict)
-    outputs: int = 1
-    absent: tuple[int, ...] = ()
-    produces: tuple[str | None, ...] = ()
-    has_body: bool = False
-    name: str = ""
-    place: str = ""
-    result: str = ""
-
-    @property
-    def title(self) -> str:
-        """`domain::Type`, or the bare type of a standard operator."""
-        return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
-
-
-@dataclass(frozen=True, slots=True)
-class GraphUses:
-    """A graph of the model, functions apart: where it stands, its values' types, and its nodes of other domains.
-
-    `custom`: index in `graph.node` -> node. `opset`: of the standard operators.
-    """
-
-    place: str
-    opset: int | None
-    graph: onnx.GraphProto
-    types: Mapping[str, str | None]
-    custom: Mapping[int, NodeUse]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelUses:
-    """Every node of a model that a runtime would look up.
-
-    `graphs`: the main graph, then its subgraphs. `called`: functions that were read. `incomplete`: what was not read, and
-    why. `recursive`: functions that call themselves.
-    """
-
-    uses: Sequence[NodeUse]
-    graphs: Sequence[GraphUses]
-    called: frozenset[FunctionKey] = frozenset()
-    incomplete: Sequence[str] = ()
-    recursive: Sequence[str] = ()
+__all__ = ["model_uses", "node_uses"]
 
 
 def node_uses(model: onnx.ModelProto, libraries: Sequence[LibraryManifest] = ()) -> list[NodeUse]:
@@ -106,206 +27,13 @@ def node_uses(model: onnx.ModelProto, libraries: Sequence[LibraryManifest] = ())
 
 def model_uses(model: onnx.ModelProto, libraries: Sequence[LibraryManifest] = ()) -> ModelUses:
     """`node_uses`, with the types and what could not be read."""
-    walk = _Walk(model, libraries)
-    walk.graph(model.graph, [], opset_versions(model.opset_import), "", 0)
-    return ModelUses(
-        walk.uses,
-        walk.graphs,
-        walk.called(),
-        tuple(dict.fromkeys(walk.incomplete)),
-        tuple(dict.fromkeys(walk.recursive)),
-    )
+    kernels: dict[tuple[str, str], list[KernelOperator]] = {}
+    for operator in (o for library in libraries for o in library.operators):
+        kernels.setdefault((operator.domain, operator.op_type), []).append(operator)
 
+    def native(call: Call) -> Sequence[str | None] | None:
+        known = kernels.get((call.domain, call.op_type), ())
+        serving = [o for o in known if call.version is None or o.version <= call.version]
+        return max(serving, key=lambda o: o.version).output_dtypes(call.inputs) if serving else None
 
-def opset_versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    """Domain -> version; of several entries for one domain the last, as ONNX Runtime takes it."""
-    return {domain_key(o.domain): o.version for o in imports}
-
-
-def domain_key(domain: str) -> str:
-    """The default domain has two spellings."""
-    return "" if domain == "ai.onnx" else as_text(domain)
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A node of a domain that is not the standard's."""
-
-    domain: str
-    op_type: str
-    version: int | None
-    inputs: tuple[str | None, ...]
-    body: onnx.FunctionProto | None
-
-
-class _Walk:
-    def __init__(self, model: onnx.ModelProto, libraries: Sequence[LibraryManifest]) -> None:
-        self.uses: list[NodeUse] = []
-        self.graphs: list[GraphUses] = []
-        self.incomplete: list[str] = []
-        self.recursive: list[str] = []
-        self._imports = opset_versions(model.opset_import)
-        self._functions: dict[FunctionKey, onnx.FunctionProto] = {
-            (domain_key(f.domain), as_text(f.name), as_text(f.overload)): f for f in model.functions
-        }
-        self._kernels: dict[tuple[str, str], list[KernelOperator]] = {}
-        for operator in (o for library in libraries for o in library.operators):
-            self._kernels.setdefault((operator.domain, operator.op_type), []).append(operator)
-        self._variants: dict[tuple[FunctionKey, tuple[str | None, ...]], list[str | None] | None] = {}
-        self._function_nodes = 0
-        self._names = _attribute_types()
-
-    def called(self) -> frozenset[FunctionKey]:
-        return frozenset(function for function, _ in self._variants)
-
-    def graph(
-        self,
-        graph: onnx.GraphProto,
-        outer: Sequence[dict[str, str | None]],
-        imports: Mapping[str, int],
-        place: str,
-        level: int,
-    ) -> dict[str, str | None]:
-        """Note the nodes of a graph; its values' types."""
-        types: dict[str, str | None] = {t.name: dtype_name(t.data_type) for t in graph.initializer}
-        for values in (graph.input, graph.value_info, graph.output):
-            for value in values:
-                if dtype := dtype_name(value.type.tensor_type.elem_type):
-                    types[value.name] = dtype
-        custom: dict[int, NodeUse] = {}
-        self.graphs.append(GraphUses(place, imports.get(""), graph, types, custom))
-        self._nodes(graph.node, [types, *outer], imports, place, level, custom)
-        return types
-
-    def _nodes(
-        self,
-        nodes: Iterable[onnx.NodeProto],
-        scopes: Sequence[dict[str, str | None]],
-        imports: Mapping[str, int],
-        place: str,
-        level: int,
-        custom: dict[int, NodeUse],
-    ) -> None:
-        types = scopes[0]
-        for index, node in enumerate(nodes):
-            inputs = tuple([_find(name, scopes) if name else None for name in node.input])
-            domain = domain_key(node.domain)
-            version = imports.get(domain)
-            op_type = as_text(node.op_type)
-            key = (domain, op_type, as_text(node.overload)) if domain else ("", "", "")
-            body = self._functions.get(key) if domain else None
-            inner = self._subgraphs(node, scopes, imports, place, level) if node.attribute else ()
-            if domain:
-                outputs = self._custom_outputs(_Call(domain, op_type, version, inputs, body), level)
-            else:
-                outputs = self._standard_outputs(node, version, inputs, inner)
-            produces = []
-            for name, dtype in zip_longest(node.output, outputs[: len(node.output)]):
-                known = types.get(name) or dtype
-                produces.append(known)
-                types[name] = known
-            use = NodeUse(
-                domain,
-                op_type,
-                version,
-                inputs,
-                {as_text(a.name): self._names.get(a.type, "UNDEFINED") for a in node.attribute},
-                len(node.output),
-                tuple([k for k, name in enumerate(node.input) if not name]),
-                tuple(produces),
-                body is not None,
-                as_text(node.name),
-                place,
-                as_text(next(iter(node.output), "")),
-            )
-            self.uses.append(use)
-            if domain:
-                custom[index] = use
-
-    def _subgraphs(
-        self,
-        node: onnx.NodeProto,
-        scopes: Sequence[dict[str, str | None]],
-        imports: Mapping[str, int],
-        place: str,
-        level: int,
-    ) -> list[list[str | None]]:
-        """Read a node's graphs; the types of their outputs."""
-        found: list[list[str | None]] = []
-        for a in node.attribute:
-            if not (a.HasField("g") or a.graphs):
-                continue
-            for graph in [a.g] * a.HasField("g") + list(a.graphs):
-                if level >= MOST_LEVELS:
-                    self.incomplete.append(f"graphs inside of more than {MOST_LEVELS} others")
-                    continue
-                where = f"{a.name} of {node.name or node.op_type!r}"
-                if place:
-                    where = f"{where}, {place if len(place) < 80 else '…'}"
-                types = self.graph(graph, scopes, imports, where, level + 1)
-                found.append([types.get(o.name) or _find(o.name, scopes) for o in graph.output])
-        return found
-
-    def _standard_outputs(
-        self,
-        node: onnx.NodeProto,
-        version: int | None,
-        inputs: Sequence[str | None],
-        inner: Sequence[Sequence[str | None]],
-    ) -> Sequence[str | None]:
-        if inner and node.op_type == "If":  # of two branches one may tell what the other does not
-            return [next((d for d in same if d), None) for same in zip_longest(*inner)]
-        if inner:
-            return inner[0][1:] if node.op_type == "Loop" else inner[0]
-        schema = schema_at(node.op_type, version) if version else None
-        return output_dtypes(node, schema, inputs) if schema else ()
-
-    def _custom_outputs(self, call: _Call, level: int) -> Sequence[str | None]:
-        kernels = self._kernels.get((call.domain, call.op_type), ())
-        serving = [o for o in kernels if call.version is None or o.version <= call.version]
-        if serving:
-            return max(serving, key=lambda o: o.version).output_dtypes(call.inputs)
-        return () if call.body is None else self._function_outputs(call, call.body, level)
-
-    def _function_outputs(
-        self, call: _Call, function: onnx.FunctionProto, level: int
-    ) -> Sequence[str | None]:
-        """Read a function with the types of this call, once; the types of its outputs."""
-        key = ((call.domain, call.op_type, as_text(function.overload)), call.inputs)
-        title = f"{call.domain}::{call.op_type}"
-        if key in self._variants:
-            known = self._variants[key]
-            if known is None:
-                self.recursive.append(title)
-            return known or ()
-        self._function_nodes += len(function.node)
-        if len(self._variants) >= MOST_VARIANTS or self._function_nodes > MOST_FUNCTION_NODES:
-            self.incomplete.append("functions that are called with very many combinations of types")
-            return ()
-        if level >= MOST_LEVELS:
-            self.incomplete.append(f"functions inside of more than {MOST_LEVELS} others")
-            return ()
-        self._variants[key] = None
-        own = opset_versions(function.opset_import)
-        imports = {domain: self._imports.get(domain, version) for domain, version in own.items()}
-        types = dict(zip_longest(function.input, call.inputs[: len(function.input)]))
-        for value in function.value_info:
-            types.setdefault(value.name, dtype_name(value.type.tensor_type.elem_type))
-        self._nodes(function.node, [types], imports, f"function {title}", level + 1, {})
-        outputs = [types.get(name) for name in function.output]
-        self._variants[key] = outputs
-        return outputs
-
-
-def _find(name: str, scopes: Sequence[Mapping[str, str | None]]) -> str | None:
-    for types in scopes:
-        if name in types:
-            return types[name]
-    return None
-
-
-@lru_cache(maxsize=1)
-def _attribute_types() -> dict[int, str]:
-    import onnx
-
-    return {number: name for name, number in onnx.AttributeProto.AttributeType.items()}
+    return graph.model_uses(model, native)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,8 @@ from ..errors import ModelFileError, NotCheckedError, UsageError
 from .arguments import expect, expect_path, expect_sequence, listed_texts
 from .coverage import check_coverage, has_shipped_operators
 from .diagnosis import explain, parsed
-from .library import NAME, shipped_folder
+from .library import shipped_library
+from .library_manifest import manifest_path, read_manifest
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -20,6 +22,7 @@ __all__ = ["session"]
 
 StrPath = str | os.PathLike[str]
 _CPU = "CPUExecutionProvider"
+_CUDA = "CUDAExecutionProvider"
 
 
 def session(
@@ -41,12 +44,14 @@ def session(
         threads: threads inside an operator; None leaves the runtime's choice, all cores.
         optimize: False runs the graph as written, without the optimiser, which can hide faults of the file.
         libraries: custom-operator libraries; each is registered once, however often it is named. None: that of
-            the shipped operators where the model has some and `deployops compile` has built it; (): none, the
-            bodies in the file are run.
+            the shipped operators where the model has some and `deployops compile` has built it (with the CUDA
+            provider that of the target ort-cuda, else that for the CPU, with a warning); (): none, the bodies in the
+            file are run.
         providers: names of execution providers, the preferred one first: `["CUDAExecutionProvider"]`.
 
     Raises:
-        UsageError: a path that does not exist; a library that does not load; an unknown provider.
+        UsageError: a path that does not exist; a library that does not load, or whose kernels are for a provider that
+            is not asked for; an unknown provider.
         ModelFileError: not an ONNX file, or not a valid model.
         NotCheckedError: a sound model that this runtime cannot run (not installed, no kernel, too old), whose
             custom operators nothing here implements, or for which a provider asked for is not at work.
@@ -74,29 +79,57 @@ def session(
         options.intra_op_num_threads = threads
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
-    registered = _chosen(path, libraries)
-    _register(options, registered)
     wanted = _providers(ort, providers)
+    registered = _chosen(path, libraries, wanted)
+    _register(options, registered)
     try:
         opened = ort.InferenceSession(str(path), options, providers=wanted)
     except Exception as error:  # the runtime's exception types share no base of its own
+        _expect_started(ort, wanted)  # else the model would be blamed for what the machine lacks
         raise explain(path, error, registered) from error
     _expect_at_work(opened, wanted)
     return opened
 
 
-def _chosen(path: Path, libraries: Sequence[StrPath] | None) -> tuple[Path, ...]:
+def _chosen(path: Path, libraries: Sequence[StrPath] | None, wanted: Sequence[str]) -> tuple[Path, ...]:
     """The libraries to register, checked against the model where they say what is in them."""
     paths = _library_paths(libraries or ())
+    _expect_provider(paths, wanted)
     try:
         model = parsed(path)
     except ModelFileError:
         return paths  # the runtime refuses it, and `explain` says what it is
-    built = shipped_folder() / NAME
-    if libraries is None and built.is_file() and has_shipped_operators(model):
-        paths = (built,)
+    if libraries is None and has_shipped_operators(model):
+        paths = _shipped(path.name, wanted)
     check_coverage(path.name, model, paths)
     return paths
+
+
+def _shipped(name: str, wanted: Sequence[str]) -> tuple[Path, ...]:
+    """The library of the shipped operators that has been built; ONNX Runtime takes one for them."""
+    cpu, cuda = shipped_library("ort-cpu"), shipped_library("ort-cuda")
+    if _CUDA in wanted:
+        if cuda.is_file():
+            return (cuda,)
+        if cpu.is_file():
+            warnings.warn(
+                f"{name}: the operators of deployops run on the CPU, with copies to and from the GPU around them: their "
+                "library for CUDA is not built. `deployops compile --target ort-cuda` builds it",
+                stacklevel=4,
+            )
+    return (cpu,) if cpu.is_file() else ()
+
+
+def _expect_provider(paths: Sequence[Path], wanted: Sequence[str]) -> None:
+    """Kernels for CUDA are of no use without its provider, and the runtime would only say that there are none."""
+    if _CUDA in wanted:
+        return
+    for path in paths:
+        if manifest_path(path).is_file() and read_manifest(path).target == "ort-cuda":
+            raise UsageError(
+                f"{path} has kernels for {_CUDA}, and the session is to run on {', '.join(wanted)}. Ask for it "
+                f"(providers=[{_CUDA!r}]), or give a library of the target ort-cpu"
+            )
 
 
 def _library_paths(libraries: Sequence[StrPath]) -> tuple[Path, ...]:
@@ -141,6 +174,24 @@ def _expect_at_work(session: Any, wanted: Sequence[str]) -> None:
             f"ONNX Runtime did not start {', '.join(lost)} and would have run on {', '.join(at_work)} instead: "
             "the driver, or a library that the provider needs, is missing on this machine"
         )
+
+
+def _expect_started(ort: Any, wanted: Sequence[str]) -> None:
+    """Raise NotCheckedError where a provider does not even start for a model that any provider runs."""
+    if list(wanted) == [_CPU]:
+        return
+    from onnx import TensorProto, helper
+
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "one", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    try:
+        opened = ort.InferenceSession(model.SerializeToString(), options, providers=list(wanted))
+    except Exception:  # it says nothing more than the first one
+        return
+    _expect_at_work(opened, wanted)
 
 
 def _register(options: Any, libraries: Sequence[Path]) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DeployOpsError
 from . import dims, dtypes
+from .data_sizes import BoundError, DataSizes, bounded, handed_out, size_name
+from .shape_inputs import reading_mode
 from .torch_logs import quiet
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ __all__ = ["UNKNOWN", "Dim", "FakeRun", "ShapeError", "TensorInfo", "Tensors", "
 Dim = int | str | None
 UNKNOWN = "_unknown_dim_"  # how a dim is called that has no name; never shown
 _TOO_LARGE = 10**6
+_DATA_SIZE = 11  # a stand-in: no arithmetic of the fake kernel should depend on it
 
 
 class ShapeError(DeployOpsError):
@@ -53,42 +56,65 @@ class FakeRun:
 
 
 def run_fake(
-    op: Operator, tensors: Tensors, attributes: Mapping[str, Any], sizes: Mapping[str, int]
+    op: Operator,
+    tensors: Tensors,
+    attributes: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    data_sizes: DataSizes = "unknown",
 ) -> FakeRun:
-    """Run the fake kernel once, symbols standing for `sizes`. The dims come back as expressions."""
+    """Run the fake kernel once, symbols standing for `sizes`. The dims come back as expressions.
+
+    `data_sizes`: what the sizes that the data decides are: unknown (None), names of their own, or as declared. But for
+    the first, the dims of a shape input in `tensors` are its values.
+    """
+    import contextlib
+
     import torch
     from torch._dynamo.source import ConstantSource
-    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
     env = ShapeEnv(specialize_zero_one=False, duck_shape=False)
-    mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
+    mode = reading_mode(env)
     mode.cache_enabled = False  # every run has a shape environment of its own: nothing would ever be found
     ints: dict[str, Any] = {}
     originals: dict[Any, str] = {}
-    for k, (name, size) in enumerate(sizes.items()):
-        symbol = env.create_symbol(
-            size, source=ConstantSource(f"d{k}"), dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None
-        )
-        originals[symbol] = name
-        ints[name] = env.create_symintnode(symbol, hint=size)
 
-    def fake(t: TensorInfo) -> torch.Tensor:
+    def named(name: str, size: int) -> Any:
+        source = ConstantSource(f"d{len(originals)}")
+        symbol = env.create_symbol(size, source=source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
+        originals[symbol] = name
+        return env.create_symintnode(symbol, hint=size)
+
+    for name, size in sizes.items():
+        ints[name] = named(name, size)
+
+    def fake(name: str, t: TensorInfo) -> torch.Tensor:
         shape: list[Any] = [dims.evaluate(d, ints) if isinstance(d, str) else d for d in t.dims or ()]
-        return torch.empty(shape, dtype=dtypes.torch_dtype(t.dtype or "float32"))
+        dtype = dtypes.torch_dtype(t.dtype or "float32")
+        if name not in op.shape_inputs or data_sizes == "unknown":
+            return torch.empty(shape, dtype=dtype)
+        values = torch.empty(len(shape), dtype=dtype)
+        mode.remember(values, list(shape))
+        return values
 
     with mode, quiet():
         try:
             given = {
-                n: None if v is None else fake(v) if isinstance(v, TensorInfo) else [fake(t) for t in v]
+                n: None if v is None else fake(n, v) if isinstance(v, TensorInfo) else [fake(n, t) for t in v]
                 for n, v in tensors.items()
             }
             asked = len(
                 env.guards
             )  # what torch itself asked while making the inputs is no branch of the kernel
             args, kwargs = op.interface.call_arguments(given, attributes)
-            with torch.no_grad():
+            with torch.no_grad(), contextlib.ExitStack() as stack:
+                if data_sizes == "named":
+                    stack.enter_context(handed_out(lambda n: named(size_name(n), _DATA_SIZE + 2 * n)))
+                elif data_sizes != "unknown":
+                    stack.enter_context(bounded(op, data_sizes, _by_name(op, args, kwargs)))
                 result = op.overload(*args, **kwargs)
+        except BoundError:
+            raise
         except Exception as e:  # whatever the user's fake kernel raises is its refusal
             raise ShapeError(f"{op.name} refuses {_describe(tensors, sizes)}: {_reason(e)}") from e
     outputs = op.flatten_outputs(result, given)
@@ -99,6 +125,11 @@ def run_fake(
         [b for guard in env.guards[asked:] for b in _turning_points(guard.expr, originals, sizes)],
         any(_pins(guard.expr) for guard in env.guards),
     )
+
+
+def _by_name(op: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    positional = [n for n in op.interface.arguments if n not in op.interface.keyword_only]
+    return dict(zip(positional, args, strict=True)) | dict(kwargs)
 
 
 def _pins(condition: sympy.Basic) -> bool:
@@ -114,8 +145,8 @@ def _turning_points(
     """Sizes of single symbols around which a comparison such as `2*n > m` changes its answer."""
     import sympy
 
-    here = {s: sizes[name] for s, name in originals.items()}
-    for symbol in condition.free_symbols & set(originals):
+    here = {s: sizes[name] for s, name in originals.items() if name in sizes}
+    for symbol in condition.free_symbols & set(here):
         roots = {int(c) for c in condition.atoms(sympy.Integer)}  # for `n % 3 == 0`, `n // 2 == 64`
         if isinstance(condition, sympy.core.relational.Relational):
             line = (condition.lhs - condition.rhs).xreplace({s: v for s, v in here.items() if s != symbol})
@@ -136,7 +167,8 @@ def _value(size: Any, originals: Mapping[Any, str], sizes: Mapping[str, int]) ->
     expression = size.node.expr
     if not expression.free_symbols <= set(originals):
         return None
-    return int(expression.xreplace({s: sizes[originals[s]] for s in expression.free_symbols}))
+    values = {s: sizes.get(originals[s]) for s in expression.free_symbols}
+    return None if None in values.values() else int(expression.xreplace(values))
 
 
 def _dim(size: Any, originals: Mapping[Any, str]) -> Dim:

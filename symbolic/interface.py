@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import DeclarationError, ExportError
 from .attributes import Attribute, decode_attribute, encode_attribute, read_attribute
+from .plugin_attributes import PLUGIN_ATTRIBUTES
 
 if TYPE_CHECKING:
     import torch
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["BoundCall", "Input", "Interface", "Output", "read_schema"]
 
 Form = Literal["single", "optional", "variadic"]
-
-# TensorRT reads these attributes of a node itself: an operator must not own them.
-_RESERVED_ATTRIBUTES = frozenset({"plugin_version", "plugin_namespace"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +191,9 @@ def read_schema(schema: torch.FunctionSchema, output_names: Sequence[str] | None
     names = [a.name for a in attributes]
     counts = [f"{i.name}_count" for i in lists] if len(lists) > 1 else []
     faults += [f"`{n}`: this name carries the length of a list of tensors" for n in counts if n in names]
-    faults += [f"`{n}`: TensorRT reserves this name" for n in names if n in _RESERVED_ATTRIBUTES]
+    faults += [
+        f"`{n}`: TensorRT reserves this name: its parser reads it" for n in names if n in PLUGIN_ATTRIBUTES
+    ]
     if not inputs:
         faults.append("it takes no tensor: make the constant a buffer of the model instead")
     if faults:

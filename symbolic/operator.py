@@ -15,6 +15,7 @@ from .declared_functions import Returns, check_parameters, checked_fake, checked
 from .interface import Interface, read_schema
 from .onnx_names import camel_case, read_onnx_name
 from .samples import Sample, SampleFunction, collect
+from .shape_inputs import read_shape_inputs
 from .torch_schema import infer_schema, schema_text
 from .type_rules import DeclaredDtypes, OutputType, TypeRules, read_dtypes, read_output_types
 
@@ -43,6 +44,7 @@ class Operator:
         outputs: Sequence[str] | None,
         stateful: bool,
         custom_op: Any = None,
+        shape_inputs: Sequence[str] = (),
         doc: str = "",
         source: str = "",
     ) -> None:
@@ -61,8 +63,11 @@ class Operator:
         self.source = source
         self.interface: Interface = read_schema(overload._schema, outputs)
         self.types: TypeRules = read_dtypes(name, self.interface, dtypes)
+        self.shape_inputs = read_shape_inputs(name, shape_inputs, self.interface, self.types)
         self.body_function: Callable[..., Any] | None = None
         self.sample_function: SampleFunction | None = None
+        self.bound_function: Callable[..., Any] | None = None
+        self.usual_function: Callable[..., Any] | None = None
         self.has_fake = custom_op is None
         self.has_backward = False
         self.no_gradient: str | None = None  # why an adopted operator has none
@@ -106,6 +111,24 @@ class Operator:
         self._forget()
         return function
 
+    def bound(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Declare the upper bound of every size that the data decides: same arguments, returns a whole number made of
+        sizes; a tuple of them where the fake kernel asks for several (`new_dynamic_size()`), in its order.
+
+        A native library allocates as much: a reference that returns more is found by the checks.
+        """
+        check_parameters(self.name, "bound", function, self.interface.arguments)
+        self.bound_function = function
+        self._forget()
+        return function
+
+    def usual(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Declare what TensorRT shall tune for where the data decides sizes, as `bound` does; without it, half of each."""
+        check_parameters(self.name, "usual", function, self.interface.arguments)
+        self.usual_function = function
+        self._forget()
+        return function
+
     def backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Declare the gradient: ``f(grad_of_each_output, *arguments)`` -> one for each tensor argument."""
         if self.custom_op is None:
@@ -142,7 +165,7 @@ class Operator:
         """Shapes by input name and encoded attributes, for every sample."""
         if self._sample_calls is None:
             first = self.types.drawn
-            calls = []
+            calls, values = [], []
             for sample in self.make_samples("float32" if "float32" in first else first[0]):
                 try:
                     bound = self.interface.bind(sample.args, sample.kwargs)
@@ -157,10 +180,17 @@ class Operator:
                     for n, v in bound.tensors.items()
                 }
                 calls.append((shapes, dict(bound.attributes)))
-            self._sample_calls = calls
+                values.append({n: tuple(bound.tensors[n].reshape(-1).tolist()) for n in self.shape_inputs})
+            self._sample_calls, self._sample_values = calls, values
         return self._sample_calls
 
+    def sample_values(self) -> list[dict[str, tuple[int, ...]]]:
+        """The values of the shape inputs by name, for every one of `sample_calls`."""
+        self.sample_calls()
+        return self._sample_values
+
     _sample_calls: list[tuple[dict[str, Any], dict[str, Any]]] | None = None
+    _sample_values: list[dict[str, tuple[int, ...]]]
 
     def sample_shapes(self) -> Iterable[Mapping[str, Any]]:
         """Input shapes of the samples: realistic sizes on which to run the fake kernel."""
@@ -211,6 +241,7 @@ def operator(
     outputs: Sequence[str] | None = None,
     schema: str | None = None,
     stateful: bool = False,
+    shape_inputs: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], Operator]:
     """Declare an operator by its reference: a slow, plainly right function that also runs in float64.
 
@@ -234,6 +265,8 @@ def operator(
         outputs: names of the outputs (``y``, or ``y0``, ``y1``, …).
         schema: the torch schema, where annotations cannot say it.
         stateful: random or stateful: equal nodes are not merged, constants not folded.
+        shape_inputs: tensors of sizes (int64 or int32), whose values are sizes of the outputs; the fake kernel reads them
+            as `sizes[0].item()`.
 
     Raises:
         DeclarationError: what ONNX cannot carry, with the reason.
@@ -267,6 +300,7 @@ def operator(
             dtypes=dtypes,
             outputs=outputs,
             stateful=stateful,
+            shape_inputs=shape_inputs,
             custom_op=custom_op,
             doc=inspect.getdoc(function) or "",
             source=source,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import dtypes
+from .plugin_attributes import plugin_attributes
 from .shapes import Dim, ShapeError, TensorInfo, infer
 
 if TYPE_CHECKING:
@@ -94,6 +95,15 @@ def onnx_schema(op: Operator) -> onnx.defs.OpSchema:
         + [
             OpSchema.Attribute(n, OpSchema.AttrType.INT, "length of a list of tensors")
             for n in op.interface.count_attributes
+        ]
+        + [
+            OpSchema.Attribute(
+                n,
+                OpSchema.AttrType.STRING if isinstance(v, str) else OpSchema.AttrType.INTS,
+                "for TensorRT's parser",
+                required=False,
+            )
+            for n, v in plugin_attributes(op).items()
         ],
     )
     schema.set_type_and_shape_inference_function(lambda context: _infer_node(op, context))

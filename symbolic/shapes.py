@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import dims
+from .data_sizes import DataSizes
 from .fake_run import UNKNOWN, Dim, FakeRun, ShapeError, TensorInfo, Tensors, run_fake
 
 if TYPE_CHECKING:
@@ -26,16 +27,19 @@ _MOST_RUNS = 80  # of the fake kernel for one question; each takes milliseconds
 _LARGE = 4099  # prime, beyond the sizes on which kernels usually switch algorithms
 
 
-def infer(op: Operator, tensors: Tensors, attributes: Mapping[str, Any]) -> tuple[TensorInfo, ...]:
+def infer(
+    op: Operator, tensors: Tensors, attributes: Mapping[str, Any], data_sizes: DataSizes = "unknown"
+) -> tuple[TensorInfo, ...]:
     """Dtypes and shapes of the outputs, lists flattened, overwritten inputs last.
 
     `tensors` is keyed by input name; `attributes` holds encoded ONNX values. Raises ShapeError where the
     fake kernel refuses what is completely known; where sizes are symbolic, unknown dims are returned as None.
+    So are those that the data decides, or what `data_sizes` says of them (`run_fake`).
     """
-    key = _key(tensors, attributes)
+    key = (_key(tensors, attributes), data_sizes)
     cache = op.shape_cache
     if key not in cache:
-        cache[key] = _infer(op, tensors, attributes)
+        cache[key] = _infer(op, tensors, attributes, data_sizes)
     found: tuple[TensorInfo, ...] = cache[key]
     return found
 
@@ -50,7 +54,9 @@ def _key(tensors: Tensors, attributes: Mapping[str, Any]) -> Any:
     )
 
 
-def _infer(op: Operator, tensors: Tensors, attributes: Mapping[str, Any]) -> tuple[TensorInfo, ...]:
+def _infer(
+    op: Operator, tensors: Tensors, attributes: Mapping[str, Any], data_sizes: DataSizes
+) -> tuple[TensorInfo, ...]:
     flat = [t for v in tensors.values() if v is not None for t in (v if isinstance(v, Sequence) else [v])]
     if any(t.dims is None or t.dtype is None for t in flat):
         return _unknown_outputs(op, tensors)
@@ -59,12 +65,12 @@ def _infer(op: Operator, tensors: Tensors, attributes: Mapping[str, Any]) -> tup
         {n for t in _flatten(named) for d in t.dims or () if isinstance(d, str) for n in dims.names(d)}
     )
     if not symbols:
-        return tuple(run_fake(op, named, attributes, {}).outputs)
+        return tuple(run_fake(op, named, attributes, {}, data_sizes).outputs)
     runs: list[FakeRun] = []
     refusal = None
     for choose in (_stand_ins(op, named, symbols), _each_as_one(runs), _beyond_branches(runs)):
         for sizes in choose:
-            outcome = _attempt(op, named, attributes, sizes)
+            outcome = _attempt(op, named, attributes, sizes, data_sizes)
             if isinstance(outcome, FakeRun):
                 runs.append(outcome)
             refusal = refusal or (outcome if isinstance(outcome, ShapeError) else None)
@@ -76,10 +82,14 @@ def _infer(op: Operator, tensors: Tensors, attributes: Mapping[str, Any]) -> tup
 
 
 def _attempt(
-    op: Operator, tensors: Tensors, attributes: Mapping[str, Any], sizes: Mapping[str, int]
+    op: Operator,
+    tensors: Tensors,
+    attributes: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    data_sizes: DataSizes,
 ) -> FakeRun | ShapeError:
     try:
-        return run_fake(op, tensors, attributes, sizes)
+        return run_fake(op, tensors, attributes, sizes, data_sizes)
     except ShapeError as e:
         return e
 

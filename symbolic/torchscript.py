@@ -8,6 +8,7 @@ from typing import Any
 from ..errors import ExportError
 from . import registry
 from .operator import Operator
+from .plugin_attributes import plugin_attributes
 
 __all__ = ["register", "symbolic_function"]
 
@@ -35,6 +36,9 @@ def symbolic_function(op: Operator) -> Callable[..., Any]:
             raise ExportError(
                 f"{op.name}: dynamo=False cannot write an empty list as an attribute; use dynamo=True"
             )
+        attributes |= {
+            f"{n}_{'s' if isinstance(v, str) else 'i'}": v for n, v in plugin_attributes(op).items()
+        }
         if any(o.form == "variadic" for o in op.interface.outputs):
             raise ExportError(
                 f"{op.name} returns a list of tensors, which dynamo=False cannot carry; use dynamo=True"

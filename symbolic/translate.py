@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import ExportError
 from . import dtypes, registry
+from .plugin_attributes import plugin_attributes
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -208,7 +209,10 @@ def _at(node: torch.fx.Node) -> str:
 
 
 def finish(model: ir.Model, lowered: Lowered) -> None:
-    """Write each custom node's attributes, all of them and explicitly, in the declaration's order."""
+    """Write each custom node's attributes, all of them and explicitly, in the declaration's order.
+
+    After them those by which every TensorRT finds the node's plugin (`plugin_attributes`).
+    """
     import onnx_ir as ir
 
     for node in model.graph.all_nodes():
@@ -220,6 +224,9 @@ def finish(model: ir.Model, lowered: Lowered) -> None:
         kinds = {a.name: a.onnx_type for a in op.interface.attributes}
         for name, value in values.items():
             node.attributes[name] = ir.Attr(name, ir.AttributeType[kinds.get(name, "INT")], value)
+        for name, value in plugin_attributes(op).items():
+            told = ir.AttrString(name, value) if isinstance(value, str) else ir.AttrInt64s(name, value)
+            node.attributes[name] = told
         model.opset_imports[op.domain] = op.version
     for function in model.functions.values():
         for node in function:

@@ -21,6 +21,7 @@ import torch
 from deployops import export_model
 from deployops.export.result import ExportedModel
 from deployops.ort_ops import ort_library
+from deployops.symbolic.plugin_attributes import PLUGIN_ATTRIBUTES
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +114,9 @@ class Exported:
         return next(n for g in _graphs(self.proto.graph) for n in g.node if n.op_type == op_type)
 
     def attributes(self, op_type: str) -> dict[str, Any]:
-        return {a.name: onnx.helper.get_attribute_value(a) for a in self.node(op_type).attribute}
+        """The operator's own: without those that tell TensorRT's parser which plugin it is."""
+        own = [a for a in self.node(op_type).attribute if a.name not in PLUGIN_ATTRIBUTES]
+        return {a.name: onnx.helper.get_attribute_value(a) for a in own}
 
     def run(self, *arrays: Any, **named: Any) -> list[np.ndarray[Any, Any]]:
         return _run(self.path, *arrays, **named)

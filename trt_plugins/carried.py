@@ -3,21 +3,43 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import DeclarationError
+from ..native.data_sizes import DataSizes, data_sizes
 from ..native.shape_rules import FromKernel, ShapeRule, shape_rules
-from ..native.signature import check_compilable
+from ..native.signature import check_compilable, fingerprint
+from ..symbolic.checking.bound_check import bound_fault
 from ..symbolic.type_rules import TypeRules
 
 if TYPE_CHECKING:
     from ..symbolic.operator import Operator
 
-__all__ = ["CARRIED_DTYPES", "carried_by_tensorrt", "left_out", "plugin_shape_rules"]
+__all__ = [
+    "CARRIED_DTYPES",
+    "PluginShapes",
+    "carried_by_tensorrt",
+    "left_out",
+    "plugin_fingerprint",
+    "plugin_shapes",
+]
 
 # Of nvinfer1::DataType, those for which kernels have an element type.
 CARRIED_DTYPES = ("float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool")
 _LONGEST_NAME = 1024
+
+# TensorRT's parser imports these itself, whatever the domain (as it does every name of ONNX's own, which are refused when
+# an operator is declared): onnx-tensorrt, onnxOpImporters.cpp.
+_IMPORTED_NAMES = (
+    "ImageScaler",
+    "ParametricSoftplus",
+    "ScaledTanh",
+    "FallbackPluginImporter",
+    "LocalFunctionImporter",
+)
 
 
 def carried_by_tensorrt(op: Operator) -> Operator:
@@ -26,6 +48,7 @@ def carried_by_tensorrt(op: Operator) -> Operator:
     Raises DeclarationError for what no plugin can be.
     """
     check_compilable(op)
+    _check_name(op)
     _check_attributes(op)
     _check_lists(op)
     variables = {}
@@ -58,17 +81,46 @@ def left_out(op: Operator) -> tuple[str, ...]:
     return tuple(t for t in every if t not in CARRIED_DTYPES)
 
 
-def plugin_shape_rules(op: Operator) -> dict[str, ShapeRule]:
-    """The rule of every output. Raises DeclarationError where a plugin cannot follow one."""
-    rules = shape_rules(op)
+@dataclass(frozen=True, slots=True)
+class PluginShapes:
+    """What a plugin knows of its outputs: the rule of each; where the data decides sizes, with those at their bounds."""
+
+    rules: Mapping[str, ShapeRule]
+    data_sizes: DataSizes | None
+
+
+def plugin_shapes(op: Operator) -> PluginShapes:
+    """Raises DeclarationError where a plugin cannot follow a rule, or the reference exceeds a declared bound."""
+    sizes = data_sizes(op)
+    rules = shape_rules(op, "bound") if sizes is None else sizes.bound
     for name, rule in rules.items():
         if isinstance(rule, FromKernel):
+            bound = " Declare its upper bound (@op.bound)." if "data" in rule.reason else ""
             raise DeclarationError(
                 f"{op.name}: output `{name}` has no shape that TensorRT can compute from the shapes of the inputs: "
-                f"{rule.reason}. Leave the operator out of the library; in a model it runs as its body of standard "
+                f"{rule.reason}.{bound} Or leave the operator out of the library; in a model it runs as its body of standard "
                 "operators, where it has one"
             )
-    return rules
+    fault = bound_fault(op)
+    if fault is not None:
+        raise DeclarationError(f"{op.name}: {fault}")
+    return PluginShapes(rules, sizes)
+
+
+def plugin_fingerprint(op: Operator, shapes: PluginShapes) -> str:
+    """As `native.signature.fingerprint`; changes with the bounds too, by which an engine holds memory for the kernel."""
+    plain = fingerprint(op)
+    if shapes.data_sizes is None:
+        return plain
+    return hashlib.sha256(f"{plain} {shapes.data_sizes.numbers} {shapes.rules}".encode()).hexdigest()[:16]
+
+
+def _check_name(op: Operator) -> None:
+    if op.op_type in _IMPORTED_NAMES or op.op_type.startswith("TRT_"):
+        raise DeclarationError(
+            f"{op.name}: TensorRT's parser takes a node of type `{op.op_type}` for an operator of its own, whatever its domain, "
+            f'and never looks for a plugin: give it another type, onnx="{op.domain}::My{op.op_type}"'
+        )
 
 
 def _check_attributes(op: Operator) -> None:

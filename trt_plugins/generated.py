@@ -6,16 +6,16 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..native.cpp_types import identifier
+from ..native.cpp_types import identifier, literal
 from ..native.cuda_signature import cuda_entries, cuda_entries_symbol
-from ..native.generated import table_entry
+from ..native.generated import shape_entry, table_entry
+from .carried import PluginShapes, plugin_fingerprint
 
 if TYPE_CHECKING:
     import jinja2
 
-    from ..native.shape_rules import ShapeRule
     from ..symbolic.operator import Operator
 
 __all__ = ["kernel_source", "launcher_symbol", "plugin_table"]
@@ -50,14 +50,26 @@ def kernel_source(op: Operator, kernel_file: str) -> str:
     )
 
 
-def plugin_table(operators: Sequence[Operator], rules: Mapping[str, Mapping[str, ShapeRule]]) -> str:
-    """The source of the table; `rules` by operator name, as `plugin_shape_rules` gives them."""
+def plugin_table(operators: Sequence[Operator], shapes: Mapping[str, PluginShapes]) -> str:
+    """The source of the table; `shapes` by operator name, as `plugin_shapes` gives them."""
     return (
         _templates()
         .get_template("plugin_table.cpp.j2")
-        .render(
-            operators=[
-                {**table_entry(op, rules[op.name], ()), "launcher": launcher_symbol(op)} for op in operators
-            ]
-        )
+        .render(operators=[_plugin_entry(op, shapes[op.name]) for op in operators])
     )
+
+
+def _plugin_entry(op: Operator, shapes: PluginShapes) -> dict[str, Any]:
+    sizes = shapes.data_sizes
+    numbers = [] if sizes is None else [sizes.numbers[o.name] for o in op.interface.outputs]
+    usual = None if sizes is None else sizes.usual
+    return {
+        **table_entry(op, shapes.rules, ()),
+        "fingerprint": literal(plugin_fingerprint(op, shapes)),
+        "launcher": launcher_symbol(op),
+        "shape_inputs": ["true" if i.name in op.shape_inputs else "false" for i in op.interface.inputs],
+        "size_count": 0 if sizes is None else sizes.count,
+        # an array has at least one element
+        "size_numbers": [[-1 if n is None else n for n in dims] or [-1] for dims in numbers],
+        "usual": [shape_entry(op, usual[o.name]) for o in op.interface.outputs] if usual else [],
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +23,13 @@ from ..native.output_files import replace_file
 from ..native.planning import planned
 from .headers import Headers, find_headers
 from .manifest import manifest_path, write_manifest
+from .parts import PartsAhead
 from .plan import KernelUnit, PluginPlan, make_plan
 
 if TYPE_CHECKING:
     from ..symbolic.operator import Operator
 
-__all__ = ["DEFAULT_ARCHS", "NAME", "PluginLibrary", "compile_plugins"]
+__all__ = ["DEFAULT_ARCHS", "NAME", "PluginLibrary", "compile_plugins", "expect_archs", "expect_budget"]
 
 Progress = Callable[[int, int, str], None]
 
@@ -150,16 +151,12 @@ def compile_plugins(
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; `out` is the folder that the library is written to")
     compiler = find_cxx(cxx)
-    tools = _Tools(compiler, find_nvcc(compiler, nvcc), find_headers(tensorrt_root), _expect_archs(archs))
-    strange = [a for a in tools.archs if a not in tools.nvcc.archs]
-    if strange:
-        raise UsageError(
-            f"nvcc {tools.nvcc.version} compiles for {', '.join(map(str, tools.nvcc.archs))}, "
-            f"not for {', '.join(map(str, strange))}"
-        )
+    tool = find_nvcc(compiler, nvcc)
+    tools = _Tools(compiler, tool, find_headers(tensorrt_root), expect_archs(archs, tool))
     cache = CudaCache()
-    build = _Build(tools, cache, _plan(ops, cache))
-    path, kernels = build.write(folder, budget, jobs, progress)
+    with PartsAhead(cache, [_part_job(tools, n, f'#include "{n}.cpp"\n') for n in _PARTS], jobs) as parts:
+        build = _Build(tools, cache, _plan(ops, cache), parts)
+        path, kernels = build.write(folder, budget, jobs, progress)
     warnings = build.warnings()
     return PluginLibrary(
         path,
@@ -172,9 +169,16 @@ def compile_plugins(
     )
 
 
-def _expect_archs(archs: Sequence[int]) -> tuple[int, ...]:
+def expect_archs(archs: Sequence[int], nvcc: Nvcc) -> tuple[int, ...]:
+    """Each once, in their order. Raises UsageError for what is none, or what `nvcc` does not compile for."""
     if not archs or not all(isinstance(a, int) and 75 <= a < 1000 for a in archs):
         raise UsageError(f"archs = {list(archs)}: compute capabilities are expected, 80 for 8.0, from 75 on")
+    strange = [a for a in archs if a not in nvcc.archs]
+    if strange:
+        raise UsageError(
+            f"nvcc {nvcc.version} compiles for {', '.join(map(str, nvcc.archs))}, "
+            f"not for {', '.join(map(str, strange))}"
+        )
     return tuple(sorted(set(archs)))
 
 
@@ -193,43 +197,46 @@ class _Tools:
     archs: tuple[int, ...]
 
 
-class _Build:
-    """A plan on its way to a library."""
+def _part_job(tools: _Tools, name: str, source: str) -> CompileJob:
+    return CompileJob(
+        name=f"plugin {name}",
+        source=source,
+        compiler=tools.cxx,
+        flags=_CXX_FLAGS,
+        include_dirs=(tools.nvcc.include, INCLUDE, _OURS, tools.headers.folder),
+    )
 
-    def __init__(self, tools: _Tools, cache: CudaCache, plan: PluginPlan) -> None:
+
+class _Build:
+    """A plan on its way to a library. `parts`: what is being compiled already."""
+
+    def __init__(self, tools: _Tools, cache: CudaCache, plan: PluginPlan, parts: PartsAhead) -> None:
         self.plan = plan
-        self._tools, self._cache = tools, cache
+        self._tools, self._cache, self._parts = tools, cache, parts
         # The largest first: what begins last is then short, and no processor waits long for the end.
         self._units = sorted(plan.kernels, key=lambda k: (-k.rows * Path(k.file).stat().st_size, k.operator))
-        sources = {"plugin table": plan.table}
-        sources |= {f"plugin {part}": f'#include "{part}.cpp"\n' for part in _PARTS}
-        self._parts = [
-            CompileJob(
-                name=name,
-                source=source,
-                compiler=tools.cxx,
-                flags=_CXX_FLAGS,
-                include_dirs=(tools.nvcc.include, INCLUDE, _OURS, tools.headers.folder),
-            )
-            for name, source in sources.items()
-        ]
+        self._table = _part_job(tools, "table", plan.table)
 
     @property
     def compiled(self) -> int:
         """How many objects had to be compiled."""
-        names = {_object_name(k) for k in self._units} | {job.name for job in self._parts}
+        names = {_object_name(k) for k in self._units} | {
+            self._table.name,
+            *(name for name, _ in self._parts.tasks),
+        }
         return sum(output.compiled for name, output in self._cache.outputs.items() if name in names)
 
     def write(
         self, folder: Path, budget: bool, workers: int | None, progress: Progress | None
     ) -> tuple[Path, tuple[KernelResources, ...]]:
+        tasks: list[tuple[str, Callable[[], Path]]]
         tasks = [(k.operator, functools.partial(self._compile, k)) for k in self._units]
-        tasks += [(job.name, functools.partial(self._cache.compile, job)) for job in self._parts]
+        tasks += [(self._table.name, functools.partial(self._cache.compile, self._table)), *self._parts.tasks]
         objects = run_all(tasks, workers, progress)
         resources = {k.operator: kernel_resources(self._said(k)) for k in self._units}
         kernels = tuple(r for name in sorted(resources) for r in resources[name])
         if budget:
-            _check_budget(resources)
+            expect_budget(resources)
         flags = (
             str(self._tools.nvcc.runtime), "-pthread", "-ldl", "-lrt", "-Wl,--gc-sections", "-Wl,--exclude-libs,ALL",
             f"-Wl,--version-script={_OURS / 'exports.map'}", "-Wl,--strip-all",
@@ -288,7 +295,8 @@ def _object_name(unit: KernelUnit) -> str:
     return f"{unit.operator} (CUDA)"
 
 
-def _check_budget(resources: dict[str, list[KernelResources]]) -> None:
+def expect_budget(resources: Mapping[str, Sequence[KernelResources]]) -> None:
+    """Raises CompileError where a kernel spills registers or uses local memory; `resources` by operator."""
     over = [
         f"{operator}: {k.name} on sm_{k.arch}: {k.over_budget}"
         for operator, kernels in resources.items()

@@ -69,13 +69,13 @@ def make_plan(operators: Sequence[Operator]) -> PluginPlan:
     from ..native.cuda_signature import cuda_signature
     from ..native.kernel_files import find_kernel, kernel_places
     from ..native.signature import kernel_rows
-    from .carried import carried_by_tensorrt, plugin_shape_rules
+    from .carried import carried_by_tensorrt, plugin_shapes
     from .generated import kernel_source, launcher_symbol, plugin_table
-    from .manifest import describe
+    from .plugin_entry import describe
 
     carried = [carried_by_tensorrt(op) for op in operators]
     files = [find_kernel(op, ".cuh") for op in operators]
-    rules = {op.name: plugin_shape_rules(op) for op in carried}
+    shapes = {op.name: plugin_shapes(op) for op in carried}
     return PluginPlan(
         tuple(
             KernelUnit(
@@ -88,8 +88,8 @@ def make_plan(operators: Sequence[Operator]) -> PluginPlan:
             )
             for op, file in zip(carried, files, strict=True)
         ),
-        plugin_table(carried, rules),
-        tuple(map(describe, carried)),
+        plugin_table(carried, shapes),
+        tuple(describe(op, shapes[op.name]) for op in carried),
         tuple(str(place) for op in operators for place in kernel_places(op, ".cuh") if not place.is_file()),
         _notes(operators),
     )

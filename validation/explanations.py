@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NotCheckedError
 from ..export.buffers import buffers_kept
+from ..ort_ops.engine import EngineError
 from .backends import BACKENDS, Kind, Request, Runner
+from .backends.feeding import FeedError
 from .backends.torch import described
 from .bisection import bisect
 from .choice import AS_WRITTEN, Choice
-from .diagnosis import explain, explain_golden
+from .diagnosis import evidence, explain, explain_golden, masked_rows
 from .diagnosis.file_values import inside_file
+from .diagnosis.residual import Elsewhere
 from .diagnosis.variants import followed_variant
 from .expectations import Expectation
 from .matrix import Column, Failure
 from .options import Options
 from .original import Original
-from .record import PASSED, Bisection, Cell, Finding
+from .record import FAILED, PASSED, Bisection, Cell, Finding
 from .supervision import Journal
 
 if TYPE_CHECKING:
@@ -29,6 +34,8 @@ if TYPE_CHECKING:
     from .backends import Sample
 
 __all__ = ["Explanation", "explained"]
+
+MOST_OTHERS = 3  # samples on which an explanation must hold besides the one that failed
 
 
 @dataclass
@@ -58,14 +65,37 @@ def explained(
         with buffers_kept(original.model):
             arrays = [o.array for o in unsteady.outputs]
             found.findings += explain(original, unsteady.sample, arrays, unsteady.outputs, graph)
+    # a declared operator's samples are its own affair
+    if not any(c.subject for column in columns for c in column.cells):
+        found.findings += _evidence(original, graph, expectations, columns, options, journal)
     samples = [e.sample for e in expectations]
     for choice, column in zip(choices, columns, strict=True):
         if column.failure is None:
             continue
         journal.running(column.failure.expectation.sample.label, "pytorch", "looking for an explanation")
-        found.findings += _of(original, path, graph, column.failure, choice.kind.name, request)
+        elsewhere = _elsewhere(choice.kind, request, column, expectations)
+        found.findings += _of(original, path, graph, column.failure, choice.kind.name, request, elsewhere)
         if options.bisect:
             found.bisections.append(_bisected(original, path, choice.kind, column, samples, request, journal))
+    return found
+
+
+def _evidence(
+    original: Original,
+    graph: onnx.GraphProto,
+    expectations: Sequence[Expectation],
+    columns: Sequence[Column],
+    options: Options,
+    journal: Journal,
+) -> list[Finding]:
+    """What the samples do not show."""
+    journal.running(backend="pytorch", what="looking for inputs without effect")
+    with buffers_kept(original.model):
+        found = [*evidence.without_effect(original, expectations)]
+    found += evidence.constant_outputs([o.name for o in graph.output], expectations)
+    # the file as written runs on the first sample only, and on purpose
+    several = [c for c in columns if c.record.name != AS_WRITTEN or options.sweep == "full"]
+    found += evidence.one_sample(cell for column in several for cell in column.cells)
     return found
 
 
@@ -76,22 +106,16 @@ def _of(
     failure: Failure,
     backend: str,
     request: Request,
+    elsewhere: Elsewhere,
 ) -> list[Finding]:
     sample, expected = failure.expectation.sample, failure.expectation.outputs
-    findings = []
-    variant = followed_variant(original, sample, failure.got, expected)
-    if variant is not None:
-        findings.append(
-            Finding(
-                "variant",
-                "note",
-                variant,
-                where=failure.cells[0].output,
-                advice="export again, and compare the attribute in the file with that of the model",
-            )
-        )
+    findings: list[Finding] = []
     try:
         with buffers_kept(original.model):
+            variant = followed_variant(original, sample, failure.got, expected, elsewhere)
+            if variant is not None:
+                findings.append(_variant(variant, failure))
+            findings += masked_rows.explain(original, sample, failure.got, expected, graph)
             findings += explain(
                 original,
                 sample,
@@ -101,6 +125,8 @@ def _of(
                 again=failure.again,
                 backend=backend,
                 file_values=inside_file(path, failure.expectation.inputs, _as_written(request)),
+                elsewhere=elsewhere,
+                failed={c.output for c in failure.cells if c.judged_as == "values"},
             )
             if any(c.judged_as == "golden" for c in failure.cells):
                 findings += explain_golden(original, sample, expected, graph)
@@ -109,6 +135,44 @@ def _of(
             Finding("diagnosis", "note", f"the search for an explanation ended early: {described(error)}")
         )
     return findings
+
+
+def _variant(text: str, failure: Failure) -> Finding:
+    return Finding(
+        "variant",
+        "note",
+        text,
+        where=failure.cells[0].output,
+        advice="export again, and compare the attribute in the file with that of the model",
+    )
+
+
+def _elsewhere(
+    kind: Kind, request: Request, column: Column, expectations: Sequence[Expectation]
+) -> Elsewhere:
+    """What both sides give on some other samples, failed ones first; the backend is opened again when first asked."""
+    assert column.failure is not None
+    own = column.failure.expectation.sample.label
+    failed = {c.sample for c in column.cells if c.verdict == FAILED}
+    there = [e for e in expectations if e.sample.label != own and all(o.array.size for o in e.outputs)]
+    there.sort(key=lambda e: (e.sample.label not in failed, sum(o.array.size for o in e.outputs)))
+
+    @cache
+    def run() -> list[tuple[Sample, list[Any], list[Any]]]:
+        found: list[tuple[Sample, list[Any], list[Any]]] = []
+        if not there:
+            return found
+        with closing(kind.open(request)) as runner:
+            for e in there[:MOST_OTHERS]:
+                with suppress(
+                    EngineError, FeedError, NotCheckedError
+                ):  # it failed there, and not by its values
+                    got = runner.run(e.inputs, e.sample)
+                    if len(got) == len(e.outputs):
+                        found.append((e.sample, got, e.outputs))
+        return found
+
+    return run
 
 
 def _as_written(request: Request) -> Callable[[Path], Runner]:

@@ -10,15 +10,21 @@ from typing import Any
 
 from ..errors import ModelFileError, UsageError
 from ..export.model_files.model_file import Kind, identify
-from ..export.onnx_file.integrity import read_manifest, read_model, verify_digest
+from ..export.onnx_file.integrity import (
+    EditedFileError,
+    read_manifest,
+    read_model,
+    verify_digest,
+    verify_structure,
+)
 from ..export.source import open_source, read_signature
 from ..ort_ops import arguments
 from ..symbolic import registry
 from ..symbolic.libraries import load_named
 from .backends import ModelSource
-from .options import Options, Sweep
+from .options import Device, Options, Sweep
 from .parity.modes import parse
-from .record import Limits, Report
+from .record import Finding, Limits, Report
 from .reports.command import read_report
 from .steps import compare, existing
 from .supervision import Heading, Journal, NullJournal, Running, supervised
@@ -60,9 +66,11 @@ def validate(
     gpus: Sequence[str] = (),
     bisect: bool = False,
     threads: int | None = None,
+    device: Device = "auto",
     libraries: Sequence[StrPath] = (),
     engine: StrPath | None = None,
     plugins: Sequence[StrPath] = (),
+    allow_modified: bool = False,
     isolate: bool = True,
     supervise: bool = False,
     limit_s: float = 600.0,
@@ -78,7 +86,8 @@ def validate(
 
     The original runs in eval mode on the CPU (modes are restored), twice, and once more in float64: the
     budget of each output follows from its own rounding error (see `parity`). Every backend runs every sample, in a
-    child process. The file's digest is verified first.
+    child process. The file's digest is verified first: a file that another tool has changed is refused, unless
+    `allow_modified` says that it is meant.
 
     Args:
         model: a model file of any kind, an `nn.Module`, `ScriptModule`, `ExportedProgram`, or any callable on
@@ -104,7 +113,11 @@ def validate(
         gpus: names of GPUs ("H100 SXM") whose floor is predicted.
         bisect: look for the node where a failed output begins to differ.
         threads: of every side; None takes PyTorch's current number.
+        device: where the original is timed: on the CPU, and on a GPU too where a backend on a GPU is timed beside it
+            ("auto"), in any case ("cuda"), or never ("cpu"). Not checked on a GPU.
         libraries: custom-operator libraries of ONNX Runtime. engine, plugins: of TensorRT.
+        allow_modified: validate a file of ours that another tool (an optimiser, a quantiser) has written again; the
+            report has a finding of kind "modified file".
         isolate: run backends in child processes, so that a crash or a hang is a finding and not the end.
         supervise: run the original in one too; for model files. A crash of the original is then a finding.
         limit_s: seconds that one thing may take.
@@ -131,6 +144,7 @@ def validate(
         ("trust", trust),
         ("latency", latency),
         ("bisect", bisect),
+        ("allow_modified", allow_modified),
         ("isolate", isolate),
         ("supervise", supervise),
     ):
@@ -161,11 +175,13 @@ def validate(
         plugins=tuple(map(Path, plugins)),
         isolate=isolate,
         limit_s=limit_s,
+        device=device,
+        allow_modified=allow_modified,
     )
     found = identify(existing(onnx))
     if found.kind is not Kind.ONNX:
         raise ModelFileError(f"{onnx} is {found.description}, not an ONNX model")
-    verify_digest(onnx)
+    findings = _modified(onnx, allow_modified)
     ops, torch_libraries = tuple(arguments.listed_texts(ops)), tuple(arguments.listed_texts(torch_libraries))
     if not isinstance(model, (str, os.PathLike)):
         if supervise:
@@ -187,10 +203,11 @@ def validate(
             signature=signature,
             samples=samples,
             options=options,
+            findings=findings,
             journal=_journal(progress),
         )
     source = ModelSource(Path(model), factory, trust, ops, torch_libraries)
-    request = FileRequest(source, Path(onnx), inputs, signature, samples, data, options)
+    request = FileRequest(source, Path(onnx), inputs, signature, samples, data, options, findings)
     if not supervise:
         return compare_files(_journal(progress), request)
     if signature is not None or samples is not None:
@@ -215,6 +232,7 @@ class FileRequest:
     samples: Iterable[Any] | None = None
     data: Mapping[str, Any] | None = None
     options: Options = field(default_factory=Options)
+    findings: tuple[Finding, ...] = ()  # what is known of the files before anything has run
 
 
 def compare_files(journal: Journal, request: FileRequest) -> Report:
@@ -242,10 +260,32 @@ def compare_files(journal: Journal, request: FileRequest) -> Report:
         samples=request.samples,
         options=options,
         source=named,
+        findings=request.findings,
         notes=[str(n) for n in source.notes],
         title=named.path.name,
         journal=journal,
     )
+
+
+def _modified(onnx: StrPath, allowed: bool) -> tuple[Finding, ...]:
+    """A finding where the file is not what was exported, and that is allowed. Raises ModelFileError where it is not."""
+    try:
+        verify_digest(onnx)
+    except EditedFileError as error:
+        if not allowed:
+            raise EditedFileError(
+                f"{error} Where the change is meant, --allow-modified (allow_modified=True) validates the file as it is, and "
+                "the report says so."
+            ) from None
+        verify_structure(onnx)
+        text = (
+            "this is not the file that was exported: its digest does not hold, and --allow-modified was given"
+        )
+        advice = (
+            "compare the SHA-256 in this report with that of the file you deploy: only this one was validated"
+        )
+        return (Finding("modified file", "note", text, where=Path(onnx).name, advice=advice),)
+    return ()
 
 
 def _modes(outputs: Mapping[str, str] | Sequence[str]) -> dict[str, str]:

@@ -92,7 +92,25 @@ def run_backend(
         column.pools |= runner.pools
         files = tuple(file_record(path) for path in runner.files)
         column.record = BackendRecord(kind.name, required, "", dict(runner.versions), files)
+    column.findings += _last_act(kind.name, runner)
     return column
+
+
+def _last_act(backend: str, runner: Runner) -> list[Finding]:
+    """A process that did all that it was asked, and crashed when it was to end: so will the one that serves."""
+    ending = getattr(runner, "last_act", None)
+    if ending is None:
+        return []
+    return [
+        Finding(
+            ending.kind,
+            "note",
+            f"After everything was compared, the process of {backend} ended badly: {ending.text}",
+            where=backend,
+            advice="a library of this backend does not survive its own unloading: a server that ends normally will crash there",
+            log=ending.log,
+        )
+    ]
 
 
 def _unchecked(backend: str, expectations: Sequence[Expectation], reason: str, subject: str) -> list[Cell]:

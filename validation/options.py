@@ -14,9 +14,10 @@ from .record import Limits
 if TYPE_CHECKING:
     from .record import Report
 
-__all__ = ["Options", "Sweep"]
+__all__ = ["Device", "Options", "Sweep"]
 
 Sweep = Literal["quick", "full"]
+Device = Literal["auto", "cpu", "cuda"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,9 @@ class Options:
         folder: real samples.
         gpus: whose floors are predicted.
         baseline: an earlier report, whose latency this one is held against.
+        device: where the original is timed: on the CPU always; on a GPU too where a backend there is timed beside it
+            ("auto"), never ("cpu"), or in any case ("cuda"). What is compared is computed on the CPU.
+        allow_modified: a file that was changed after export is validated all the same, and the report says so.
     """
 
     backends: tuple[str, ...] | None = None
@@ -50,6 +54,8 @@ class Options:
     plugins: tuple[Path, ...] = ()
     isolate: bool = True
     limit_s: float = 600.0
+    device: Device = "auto"
+    allow_modified: bool = False
 
     def __post_init__(self) -> None:
         limits = self.limits
@@ -68,3 +74,5 @@ class Options:
             raise UsageError(f"the time limit must be over 0 seconds, got {self.limit_s}")
         if self.sweep not in (None, "quick", "full"):
             raise UsageError(f"sweep is 'quick' or 'full', not {self.sweep!r}")
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise UsageError(f"device is 'auto', 'cpu' or 'cuda', not {self.device!r}")

@@ -30,8 +30,9 @@ Run = Callable[[Any, Any], "list[Array]"]
 # more repetitions than this are not worth their time.
 ENOUGH_ELEMENTS = 64
 MOST_REPETITIONS = 8
-# The second look: runs besides the first.
+# The second look: runs besides the first; one where an output has so many elements that a run shows what errors there are.
 MORE_RUNS = 4
+MANY_ELEMENTS = 1 << 20
 
 
 class OwnError:
@@ -69,7 +70,9 @@ class OwnError:
         if self.stepwise is not None:
             with suppress(Exception):  # it ran before; should it not now, the nudged runs say what they can
                 self._step(self.args, self.kwargs, self.wide(self.args, self.kwargs))
-        self._repeat(max(MORE_RUNS, self._turns, MOST_REPETITIONS if self._turns else 0), stepwise=True)
+        many = all(math.prod(self._kinds[i][0]) >= MANY_ELEMENTS for i in self.floats)
+        runs = 1 if many else max(MORE_RUNS, self._turns, MOST_REPETITIONS if self._turns else 0)
+        self._repeat(runs, stepwise=True)
         return self._joined(longer=True)
 
     def _joined(self, longer: bool) -> list[Metrics]:

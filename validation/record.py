@@ -150,6 +150,7 @@ class Culprit:
         line: "net.py:41 in forward: the code there", as recorded at tracing; empty where unknown.
         inputs: ranges of the node's inputs.
         metrics, budget: of `output`.
+        among: the nodes of which it is one and the last, where no value between them can be told; empty where it is alone.
     """
 
     node: str
@@ -162,6 +163,7 @@ class Culprit:
     metrics: Metrics | None = None
     budget: Budget | None = None
     reason: str = ""
+    among: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from .choice import AS_WRITTEN, Choice, choose
 from .diagnosis import before
 from .expectations import Expectation, Expectations
 from .explanations import explained
+from .gpu_timing import not_timed_on_gpu
 from .inputs.golden import golden_cells
 from .inputs.samples import named_inputs, resolve
 from .latency.limits import unjudged
@@ -47,6 +48,7 @@ def compare(
     samples: Iterable[Any] | None = None,
     options: Options | None = None,
     source: ModelSource | None = None,
+    findings: Sequence[Finding] = (),
     notes: Sequence[str] = (),
     title: str = "",
     subject: str = "",
@@ -56,7 +58,7 @@ def compare(
 
     Args:
         source: the file that `model` was opened from, so that other processes can open it too.
-        notes, title: of the report.
+        findings: what is known of the files already. notes, title: of the report.
         subject: the operator that the model consists of.
         journal: is told what is found as it is found.
     """
@@ -71,7 +73,7 @@ def compare(
     original = Original(callable_of(model), options.limits.atol, options.limits.rtol, options.seed)
     if inputs is None and signature is None and samples is None and options.folder is None:
         inputs = _stored_inputs(model)
-    remarks: dict[str, None] = dict.fromkeys(notes)
+    remarks: dict[str, None] = dict.fromkeys((*notes, *_unnamed_dims(graph)))
     found = resolve(
         original.model,
         graph,
@@ -93,9 +95,14 @@ def compare(
         tuple(file_record(p) for p in (path, *([source.path] if source is not None else []))),
     )
     journal.heading(heading)
+    for finding in findings:
+        journal.finding(finding)
     # as the user gave it, not in eval mode yet; what a factory has built for a checkpoint is always in training mode
     built = source is not None and source.factory is not None
-    findings = before(None if built else original.model, graph, found, parsed_model.functions)
+    findings = [
+        *findings,
+        *before(None if built else original.model, graph, found, parsed_model.functions),
+    ]
     with _threads(count), evaluating(original.model), buffers_kept(original.model), torch.no_grad():
         original, found = in_the_files_precision(original, graph, found)
         request = Request(
@@ -128,10 +135,19 @@ def compare(
             )
             latency = None
             if options.latency:
-                latency, more = timed_candidates(
-                    original, parsed_model, expectations.all(), columns, choices, request, options, journal
+                latency, more, ended = timed_candidates(
+                    original,
+                    parsed_model,
+                    expectations.all(),
+                    columns,
+                    choices,
+                    request,
+                    options,
+                    journal,
+                    subject,
                 )
                 remarks |= dict.fromkeys(more)
+                findings += ended
             findings += _unmet(latency, options)
     if options.baseline is not None:
         findings += of_another(options.baseline, heading.model, heading.onnx)
@@ -212,7 +228,11 @@ def _unmet(latency: LatencyRecord | None, options: Options) -> list[Finding]:
     baseline = options.baseline.latency if options.baseline is not None else None
     why = unjudged(latency, options.limits, baseline)
     advice = "measure latency, with a backend beside the original"
-    return [Finding(LIMITS, "not checked", why, advice=advice)] if why else []
+    found = [Finding(LIMITS, "not checked", why, advice=advice)] if why else []
+    if elsewhere := not_timed_on_gpu(latency, options.device):
+        advice = "run it on a machine with an NVIDIA GPU and a torch for CUDA, or leave --device cuda out"
+        found.append(Finding("device", "not checked", elsewhere, where="pytorch", advice=advice))
+    return found
 
 
 def _for(choice: Choice, expectations: Expectations, options: Options) -> list[Expectation]:
@@ -226,6 +246,20 @@ def _for(choice: Choice, expectations: Expectations, options: Options) -> list[E
 
 def _once(choice: Choice, options: Options) -> bool:
     return choice.kind.name == AS_WRITTEN and options.sweep != "full"
+
+
+def _unnamed_dims(graph: Any) -> list[str]:
+    """What the open dims are whose names a tool made up: `torch.export` keeps names only where the user gave some."""
+    found = {
+        dim.dim_param: f"dimension {axis} of the input {value.name}"
+        for value in graph.input
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
+        if dim.dim_param == f"{value.name}_dim_{axis}"
+    }
+    if not found:
+        return []
+    listed = ", ".join(f"{name} is {what}" for name, what in found.items())
+    return [f"{listed}: the model file has no name for it. To name it, give `--input` to the export"]
 
 
 def _computes_in(original: Original) -> str:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import DeployOpsError, UsageError
 from ..export.buffers import buffers_kept
 from ..ort_ops.arrays import to_array
 from ..ort_ops.engine import EngineError
 from ..ort_ops.library_manifest import LibraryManifest, manifest_path, read_manifest
-from .backends import Request, Runner
+from .backends import Request, Runner, RunnerFault
 from .backends.torch import described
 from .choice import Choice
 from .expectations import Expectation
+from .gpu_timing import devices_and_references, original_on_gpu
 from .latency.analysis import explained, values_of
+from .latency.cuda import Clocks, Cuda
 from .latency.device import timed
 from .latency.fingerprint import fingerprint, load_note
 from .latency.gpus import GPUS, gpu
@@ -25,12 +27,15 @@ from .latency.limits import judge
 from .latency.machine import Machine, this_machine
 from .latency.measurement import measure, merged
 from .latency.record import LatencyRecord
+from .latency.surroundings import Contention, Observer
+from .latency.torch_on_gpu import OnGpu
 from .latency.torch_profile import traced
 from .matrix import Column
 from .options import Options
 from .original import Original
-from .record import FAILED
+from .record import FAILED, Finding
 from .supervision import Journal
+from .timed_samples import largest, of_each_shape
 
 if TYPE_CHECKING:
     import onnx
@@ -51,17 +56,25 @@ def timed_candidates(
     request: Request,
     options: Options,
     journal: Journal,
-) -> tuple[LatencyRecord | None, list[str]]:
-    """The record, judged by the user's limits; and notes. None where there is nothing to time.
+    subject: str = "",
+) -> tuple[LatencyRecord | None, list[str], list[Finding]]:
+    """The record, judged by the user's limits; notes, and findings: a backend that ends where it is timed has failed.
 
-    A backend is timed on a sample that it ran: the first, and in a full sweep other shapes.
+    The record is None where there is nothing to time.
+
+    A backend is timed on a sample that it ran: the first, and in a full sweep other shapes; of an operator alone
+    (`subject`) the one with the most elements, because the first ones declared are often tiny or empty.
     """
     disturbed = load_note()  # before our own work counts as load
     gpus = [_named(name) for name in options.gpus]
     notes: list[str] = []
+    findings: list[Finding] = []
     records: list[LatencyRecord] = []
     machine: Machine | None = None
-    samples = _shapes(expectations, _MOST_SAMPLES if options.sweep == "full" else 1)
+    samples = of_each_shape(expectations, _MOST_SAMPLES if options.sweep == "full" else 1)
+    if subject:
+        samples, remark = largest(expectations, subject)
+        notes += remark
     for expectation in samples:
         label = expectation.sample.label
         names = [
@@ -82,14 +95,21 @@ def timed_candidates(
                     runner.run(expectation.inputs, expectation.sample)
                 except (DeployOpsError, EngineError) as error:
                     notes.append(f"{choice.kind.name} is not timed: {error}")
+                    if isinstance(error, RunnerFault):
+                        findings.append(error.finding(choice.kind.name, f"{label}, run again to be timed"))
                     continue
                 runners[choice.kind.name] = runner
+            on_gpu = original_on_gpu(original, expectation, runners, options.device, journal, notes)
             journal.running(label, "", "timing")
+            faults: list[Finding] = []
+            calls = {name: _told(runner, name, label, faults) for name, runner in runners.items()}
             try:
-                record = _measured(original, expectation, runners, request)
+                record = _measured(original, expectation, runners, calls, request, on_gpu)
             except Exception as error:  # the original's or a runtime's own
                 notes.append(f"latency at {label} is not measured: {described(error)}")
                 continue
+            finally:
+                findings += faults
             if machine is None:
                 journal.running(label, "", "measuring this machine's limits")
                 machine = this_machine(record.threads)
@@ -97,7 +117,7 @@ def timed_candidates(
                 _analysed(record, original, expectation, model, runners, machine, request, journal, gpus)
             )
     if not records:
-        return None, notes
+        return None, notes, findings
     record = merged(records)
     if disturbed:
         record = replace(record, notes=(*record.notes, disturbed))
@@ -106,7 +126,20 @@ def timed_candidates(
         notes.append("the baseline holds no latency, so there is nothing to compare with")
     record = judge(record, options.limits, baseline, seed=options.seed)
     journal.latency(record)
-    return record, notes
+    return record, notes, findings
+
+
+def _told(runner: Runner, name: str, label: str, faults: list[Finding]) -> Callable[[], float]:
+    """One more run, timed; where it ends the process, that is a finding beside the number that is missing."""
+
+    def once() -> float:
+        try:
+            return runner.time()
+        except RunnerFault as error:
+            faults.append(error.finding(name, f"{label}, run again and again to be timed"))
+            raise
+
+    return once
 
 
 def _named(name: str) -> Machine:
@@ -116,34 +149,40 @@ def _named(name: str) -> Machine:
     return found
 
 
-def _shapes(expectations: Sequence[Expectation], most: int) -> list[Expectation]:
-    """The first of each set of input shapes."""
-    found: dict[Any, Expectation] = {}
-    for expectation in expectations:
-        shapes = tuple((n, tuple(getattr(v, "shape", ()))) for n, v in expectation.inputs)
-        found.setdefault(shapes, expectation)
-    return list(found.values())[:most]
-
-
 def _measured(
-    original: Original, expectation: Expectation, runners: dict[str, Runner], request: Request
+    original: Original,
+    expectation: Expectation,
+    runners: dict[str, Runner],
+    calls: Mapping[str, Callable[[], float]],
+    request: Request,
+    on_gpu: tuple[Cuda, OnGpu] | None,
 ) -> LatencyRecord:
     assert request.threads is not None
     versions = {k: v for runner in runners.values() for k, v in runner.versions.items()}
     import torch
 
     pools = {name: max(runner.pools.values(), default=request.threads) for name, runner in runners.items()}
+    devices, references = devices_and_references(runners, on_gpu)
+    observers: list[Observer] = [Contention()]
+    there: dict[str, Callable[[], float]] = {}
+    if on_gpu is not None:
+        there = on_gpu[1].candidates
+        observers.append(Clocks(on_gpu[0]))
     with buffers_kept(original.model):
         return measure(
             {
                 "pytorch": timed(original.call(expectation.sample)),
-                **{name: runner.time for name, runner in runners.items()},
+                **calls,
+                **there,
             },
             expectation.sample.label,
             threads=request.threads,
+            references=references,
             loads={name: runner.load_ms for name, runner in runners.items()},
             pools={"pytorch": torch.get_num_threads(), **pools},
+            devices=devices,
             fingerprint=fingerprint(request.threads, versions),
+            observers=observers,
         )
 
 

@@ -31,9 +31,11 @@ __all__ = [
     "MANIFEST_KEY",
     "NO_DIGEST",
     "PRODUCER",
+    "EditedFileError",
     "read_manifest",
     "read_model",
     "verify_digest",
+    "verify_structure",
 ]
 
 # The producer, near the file's start, tells that a digest near its end is missing.
@@ -50,22 +52,32 @@ _WIRE_SIZE = {1: 8, 5: 4}
 _CHUNK = 1 << 20
 
 
+class EditedFileError(ModelFileError):
+    """The file, or a side file of it, is not what was exported: another tool wrote it again, or it is damaged."""
+
+
 def verify_digest(path: str | os.PathLike[str]) -> None:
     """Check that the model at `path`, with its side files, is as `write_model` left it.
 
     A model of another tool, without a digest, is checked for structure and complete side files only.
 
     Raises:
-        ModelFileError: damaged, edited after export, or separated from its side file.
+        EditedFileError: damaged, or edited after export.
+        ModelFileError: cut short, no ONNX model, or separated from its side file.
     """
     path = Path(path)
     with _opened(path) as stream:
         header = _read_header(stream, path)
         if header.producer != PRODUCER and not any(key.startswith(f"{PRODUCER}.") for key in header.metadata):
-            return _check_foreign(path)
+            return verify_structure(path)
         stored = header.metadata.get(DIGEST_KEY)
-        if stored is None or _digest(stream, header.digest_at, len(stored)) != stored:
-            raise ModelFileError(
+        if stored is None:
+            raise EditedFileError(
+                f"{shown(path)}: exported by deployops, and its digest is gone: another tool wrote it again (an optimiser, "
+                "a quantiser), or it is damaged. Take the file as it was exported, or export the model anew."
+            )
+        if _digest(stream, header.digest_at, len(stored)) != stored:
+            raise EditedFileError(
                 f"{shown(path)}: content does not match its digest: damaged or edited after export. "
                 "Copy it again, or export the model anew."
             )
@@ -216,7 +228,7 @@ def _check_own_side_files(path: Path, metadata: dict[str, str]) -> None:
         file = _locate(path, name)
         _require_size(path, file, size)
         if file.stat().st_size != size or _file_digest(file) != digest:
-            raise ModelFileError(
+            raise EditedFileError(
                 f"{shown(file)}: content does not match the digest in {printable(path.name)}: damaged or edited "
                 "after export. Copy both files again, or export the model anew."
             )
@@ -234,9 +246,15 @@ def _own_side_files(path: Path, metadata: dict[str, str]) -> list[tuple[str, int
     return files
 
 
-def _check_foreign(path: Path) -> None:
+def verify_structure(path: str | os.PathLike[str]) -> None:
+    """Check that a model, of whatever tool, parses and has its side files, each as long as it must be.
+
+    Raises:
+        ModelFileError: it does not.
+    """
     import onnx
 
+    path = Path(path)
     model = read_model(path)
     for tensor in _all_tensors(model):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:

@@ -73,6 +73,7 @@ struct Api {
   OrtStatus* (*GetDimensions)(const OrtTensorTypeAndShapeInfo*, int64_t*, size_t);
   OrtStatus* (*GetSymbolicDimensions)(const OrtTensorTypeAndShapeInfo*, const char**, size_t);
   OrtStatus* (*GetTensorTypeAndShape)(const OrtValue*, OrtTensorTypeAndShapeInfo**);
+  OrtStatus* (*CreateMemoryInfo)(const char* name, int allocator, int id, int memory, OrtMemoryInfo**);
   OrtStatus* (*CreateCpuMemoryInfo)(int allocator, int memory, OrtMemoryInfo**);
   OrtStatus* (*AllocatorAlloc)(OrtAllocator*, size_t, void**);
   OrtStatus* (*AllocatorFree)(OrtAllocator*, void*);
@@ -84,10 +85,12 @@ struct Api {
   OrtStatus* (*KernelContext_GetInput)(const OrtKernelContext*, size_t, const OrtValue**);
   OrtStatus* (*KernelContext_GetOutput)(OrtKernelContext*, size_t, const int64_t*, size_t, OrtValue**);
   void (*ReleaseStatus)(OrtStatus*);
+  void (*ReleaseMemoryInfo)(OrtMemoryInfo*);
   void (*ReleaseTensorTypeAndShapeInfo)(OrtTensorTypeAndShapeInfo*);
   void (*ReleaseAllocator)(OrtAllocator*);
   OrtStatus* (*KernelInfoGetAttributeArray_float)(const OrtKernelInfo*, const char*, float*, size_t*);
   OrtStatus* (*KernelInfoGetAttributeArray_int64)(const OrtKernelInfo*, const char*, int64_t*, size_t*);
+  OrtStatus* (*KernelContext_GetGPUComputeStream)(const OrtKernelContext*, void**);
   OrtStatus* (*KernelInfo_GetNodeName)(const OrtKernelInfo*, char*, size_t*);
   OrtStatus* (*KernelContext_GetAllocator)(const OrtKernelContext*, const OrtMemoryInfo*, OrtAllocator**);
   OrtStatus* (*ShapeInferContext_GetInputCount)(const OrtShapeInferContext*, size_t*);
@@ -116,6 +119,7 @@ struct Api {
   SLOT(GetDimensions, 62) \
   SLOT(GetSymbolicDimensions, 63) \
   SLOT(GetTensorTypeAndShape, 65) \
+  SLOT(CreateMemoryInfo, 68) \
   SLOT(CreateCpuMemoryInfo, 69) \
   SLOT(AllocatorAlloc, 75) \
   SLOT(AllocatorFree, 76) \
@@ -127,10 +131,12 @@ struct Api {
   SLOT(KernelContext_GetInput, 90) \
   SLOT(KernelContext_GetOutput, 91) \
   SLOT(ReleaseStatus, 93) \
+  SLOT(ReleaseMemoryInfo, 94) \
   SLOT(ReleaseTensorTypeAndShapeInfo, 99) \
   SLOT(ReleaseAllocator, 132) \
   SLOT(KernelInfoGetAttributeArray_float, 162) \
   SLOT(KernelInfoGetAttributeArray_int64, 163) \
+  SLOT(KernelContext_GetGPUComputeStream, 193) \
   SLOT(KernelInfo_GetNodeName, 244) \
   SLOT(KernelContext_GetAllocator, 253) \
   SLOT(ShapeInferContext_GetInputCount, 267) \

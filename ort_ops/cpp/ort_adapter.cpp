@@ -1,215 +1,22 @@
-// Every operator of the table as a custom operator of ONNX Runtime: one per combination of dtypes.
-
-// Its loops are over a few tensors and dims: vectors only make them longer.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize("no-tree-vectorize", "no-tree-loop-distribute-patterns")
-#endif
-
-#include <atomic>
-#include <cstdio>
-#include <map>
-#include <memory>
-#include <mutex>
-
-#include "attributes.h"
-#include "level.h"
+// Every operator of the table as a custom operator of ONNX Runtime: one per combination of dtypes. For the processor
+// after cpu_target.h, for CUDA after cuda_target.h.
 
 namespace deployops::ort {
 namespace {
 
-constexpr size_t few = 8;  // tensors that need no allocation
-
-// An array on the stack where it is small; only `count` elements are made.
-template <class T>
-class Array {
-  static_assert(std::is_trivially_destructible_v<T>);
-
- public:
-  explicit Array(size_t count) : many_(count > few ? new T[count] : nullptr), data_(many_) {
-    if (many_ != nullptr) return;
-    data_ = reinterpret_cast<T*>(own_);
-    for (size_t k = 0; k < count; ++k) new (data_ + k) T;
-  }
-  Array(const Array&) = delete;
-  Array& operator=(const Array&) = delete;
-  ~Array() { delete[] many_; }
-  T* data() { return data_; }
-  T& operator[](size_t i) { return data_[i]; }
-
- private:
-  alignas(T) unsigned char own_[few * sizeof(T)];
-  T* many_;
-  T* data_;
-};
-
-struct Dims {
-  int64_t sizes[max_rank];
-};
-
-struct Binding;
-
-struct CustomOp : OrtCustomOp {
-  const Binding* binding;
-  const OperatorSpec* spec;
-  const RowSpec* row;
-  KernelEntry entry;
-};
-
-// What belongs to one ONNX Runtime in the process.
-struct Binding {
-  Api api;
-  OrtMemoryInfo* cpu;
-  std::vector<std::unique_ptr<CustomOp>> operators;
-  std::vector<OrtCustomOpDomain*> domains;
-};
-
-// A node of an opened model.
-struct Kernel {
-  const CustomOp& op;
-  std::string node;
-  Attributes attributes;
-  // How many inputs and outputs the node has, both at least one: it tells in the first call.
-  mutable std::atomic<size_t> given{0}, wanted{0};
-
-  Kernel(const CustomOp& made_for, const OrtKernelInfo* info)
-      : op(made_for), node(name_of(made_for, info)), attributes(op.binding->api, info, op.spec->attributes) {}
-
-  static std::string name_of(const CustomOp& op, const OrtKernelInfo* info) {
-    char name[256];
-    size_t size = sizeof name;
-    if (Status(op.binding->api, op.binding->api.KernelInfo_GetNodeName(info, name, &size))) return "";
-    return std::string(name, size > 0 ? size - 1 : 0);
-  }
-};
-
-// "acme::Swish (float16, node 'n3'): "
-std::string title(const CustomOp& op, const std::string& node) {
-  std::string text = std::string(op.spec->domain) + "::" + op.spec->op_type + " (" + op.row->label;
-  if (!node.empty()) text += ", node '" + node + "'";
-  return text + "): ";
-}
-
-// One of them, which `ask` finds out; the same for all calls, so that it does not matter which one sets it.
-size_t counted(const Api& api, std::atomic<size_t>& count, OrtKernelContext* context,
-               OrtStatus* (*ask)(const OrtKernelContext*, size_t*)) {
-  size_t known = count.load(std::memory_order_relaxed);
-  if (known == 0) {
-    check(api, ask(context, &known));
-    count.store(known, std::memory_order_relaxed);
-  }
-  return known;
-}
-
-template <class F>
-OrtStatus* guarded(const CustomOp& op, const std::string& node, F&& f) noexcept {
-  const Api& api = op.binding->api;
-  try {
-    f();
-    return nullptr;
-  } catch (const InputError& e) {
-    return api.CreateStatus(invalid_argument, (title(op, node) + e.what()).c_str());
-  } catch (const std::bad_alloc&) {
-    return api.CreateStatus(fail, (title(op, node) + "there is not enough memory").c_str());
-  } catch (const std::exception& e) {
-    return api.CreateStatus(fail, (title(op, node) + e.what()).c_str());
-  } catch (...) {
-    return api.CreateStatus(fail, (title(op, node) + "the kernel threw something that is no std::exception").c_str());
-  }
-}
-
 // --- one call ------------------------------------------------------------------------------------------------
-
-// Reads type and shape of a tensor that may be absent; `held` is where its sizes may be kept.
-void read_tensor(const Api& api, const OrtValue* value, Dims& held, TensorRef& tensor) {
-  if (value == nullptr) return;
-  size_t rank = 0;
-  int dtype = 0;
-  if (api.GetTensorElementTypeAndShapeDataReference != nullptr) {
-    check(api, api.GetTensorElementTypeAndShapeDataReference(value, &dtype, &tensor.sizes, &rank));
-    require(rank <= max_rank, "an input has ", rank, " dimensions; at most ", max_rank, " are supported");
-  } else {
-    OrtTensorTypeAndShapeInfo* info = nullptr;
-    check(api, api.GetTensorTypeAndShape(value, &info));
-    const std::unique_ptr<OrtTensorTypeAndShapeInfo, void (*)(OrtTensorTypeAndShapeInfo*)> owner(
-        info, api.ReleaseTensorTypeAndShapeInfo);
-    check(api, api.GetDimensionsCount(info, &rank));
-    require(rank <= max_rank, "an input has ", rank, " dimensions; at most ", max_rank, " are supported");
-    check(api, api.GetDimensions(info, held.sizes, rank));
-    check(api, api.GetTensorElementType(info, &dtype));
-    tensor.sizes = held.sizes;
-  }
-  tensor.rank = int32_t(rank);
-  tensor.dtype = dtype;
-  check(api, api.GetTensorMutableData(const_cast<OrtValue*>(value), &tensor.data));
-}
-
-size_t bytes_of(const TensorRef& t) {
-  // TensorProto.DataType of the types that kernels know; 0 for the others
-  static constexpr uint8_t widths[] = {0, 4, 1, 1, 2, 2, 4, 8, 0, 1, 2, 8, 4, 8, 8, 16, 2};
-  size_t bytes = size_t(t.dtype) < sizeof widths ? widths[t.dtype] : 0;
-  for (int d = 0; d < t.rank; ++d) bytes *= size_t(t.sizes[d]);
-  return bytes;
-}
-
-bool overlap(const TensorRef& a, size_t bytes, const TensorRef& b) {
-  const auto first = reinterpret_cast<uintptr_t>(a.data), second = reinterpret_cast<uintptr_t>(b.data);
-  return first < second + bytes_of(b) && second < first + bytes;
-}
-
-// The runtime, its threads and memory, as kernels see them.
-struct Lender {
-  const Binding& binding;
-  OrtKernelContext* context;
-
-  static void run(void* self, void (*task)(void*, size_t), void* work, size_t count) {
-    const auto& lender = *static_cast<const Lender*>(self);
-    const Api& api = lender.binding.api;
-    check(api, api.KernelContext_ParallelFor(lender.context, task, count, 0, work));
-  }
-
-  // ONNX Runtime promises no alignment: the address that it gave stands before the aligned one.
-  static constexpr size_t alignment = 64;
-  static void* allocate(void* self, size_t bytes) {
-    const auto& lender = *static_cast<const Lender*>(self);
-    void* given = nullptr;
-    if (bytes > SIZE_MAX - 2 * alignment) throw std::bad_alloc();
-    with_allocator(lender, [&](const Api& api, OrtAllocator* allocator) {
-      check(api, api.AllocatorAlloc(allocator, bytes + 2 * alignment, &given));
-    });
-    if (given == nullptr) throw std::bad_alloc();
-    const auto address = (reinterpret_cast<uintptr_t>(given) + 2 * alignment - 1) & ~uintptr_t(alignment - 1);
-    reinterpret_cast<void**>(address)[-1] = given;
-    return reinterpret_cast<void*>(address);
-  }
-  static void release(void* self, void* memory) {
-    const auto& lender = *static_cast<const Lender*>(self);
-    with_allocator(lender, [&](const Api& api, OrtAllocator* allocator) {
-      const Status ignored(api, api.AllocatorFree(allocator, static_cast<void**>(memory)[-1]));
-    });
-  }
-
- private:
-  template <class F>
-  static void with_allocator(const Lender& lender, F&& f) {
-    const Api& api = lender.binding.api;
-    OrtAllocator* allocator = nullptr;
-    check(api, api.KernelContext_GetAllocator(lender.context, lender.binding.cpu, &allocator));
-    const std::unique_ptr<OrtAllocator, void (*)(OrtAllocator*)> owner(allocator, api.ReleaseAllocator);
-    f(api, allocator);
-  }
-};
 
 // The outputs of one call: allocated by the shape rule, or when the kernel asks.
 struct Outputs {
   const Binding& binding;
   OrtKernelContext* context;
+  Target& target;
   Array<TensorRef> tensors;
   Array<Dims> held;
-  std::vector<std::unique_ptr<char[]>> unused;
   size_t wanted = 1;  // how many outputs the node has
 
-  Outputs(const Kernel& kernel, OrtKernelContext* call)
-      : binding(*kernel.op.binding), context(call), tensors(kernel.op.spec->outputs.count),
+  Outputs(const Kernel& kernel, OrtKernelContext* call, Target& on)
+      : binding(*kernel.op.binding), context(call), target(on), tensors(kernel.op.spec->outputs.count),
         held(kernel.op.spec->outputs.count) {
     const size_t count = kernel.op.spec->outputs.count;
     for (size_t k = 0; k < count; ++k) tensors[k].dtype = kernel.op.row->outputs[k];
@@ -225,7 +32,7 @@ struct Outputs {
     tensors[k].sizes = sizes;
     tensors[k].rank = rank;
     if (value == nullptr) {  // the model leaves it out; the kernel writes it all the same
-      tensors[k].data = unused.emplace_back(new char[bytes_of(tensors[k])]).get();
+      tensors[k].data = target.allocate(bytes_of(tensors[k]));
     } else {
       check(binding.api, binding.api.GetTensorMutableData(value, &tensors[k].data));
     }
@@ -262,20 +69,21 @@ void compute(const Kernel& kernel, OrtKernelContext* context) {
 
   Array<Shape> expected(spec.outputs.count);
   spec.shapes(inputs.data(), expected.data());
-  Outputs outputs(kernel, context);
+  Target target(*op.binding, context);
+  Outputs outputs(kernel, context, target);
   for (size_t k = 0; k < spec.outputs.count; ++k) {
     if (spec.outputs[k].by_kernel) continue;
     outputs.allocate(k, expected[k].sizes, expected[k].rank);
   }
 
   // Memory that a caller bound may be an input's and an output's at once; kernels take them to be apart.
-  std::vector<std::unique_ptr<char[]>> copies;
   for (size_t k = 0; k < given; ++k) {
     const size_t bytes = bytes_of(inputs[k]);
     for (size_t j = 0; bytes != 0 && j < spec.outputs.count; ++j) {
       if (spec.outputs[j].by_kernel || !overlap(inputs[k], bytes, outputs.tensors[j])) continue;
-      char* const copy = copies.emplace_back(new char[bytes]).get();
-      inputs[k].data = std::memcpy(copy, inputs[k].data, bytes);
+      void* const copy = target.allocate(bytes);
+      target.copy(copy, inputs[k].data, bytes);
+      inputs[k].data = copy;
       break;
     }
   }
@@ -285,25 +93,17 @@ void compute(const Kernel& kernel, OrtKernelContext* context) {
     if (overwritten < 0) continue;
     const TensorRef& source = inputs[size_t(overwritten)];
     const size_t bytes = bytes_of(source);
-    if (bytes != 0) std::memcpy(outputs.tensors[k].data, source.data, bytes);
+    if (bytes != 0) target.copy(outputs.tensors[k].data, source.data, bytes);
   }
 
-  Lender lender{*op.binding, context};
-  Runtime runtime;
-  runtime.context = &lender;
-  runtime.run = &Lender::run;
-  runtime.allocate = &Lender::allocate;
-  runtime.release = &Lender::release;
-  const Parallel parallel(runtime);
   OperatorCall call;
-  call.parallel = &parallel;
   call.inputs = inputs.data();
   call.input_count = given;
   call.attributes = kernel.attributes.data();
   call.outputs = outputs.tensors.data();
   call.owner = &outputs;
   call.request = &Outputs::request;
-  op.entry(call);
+  target.run(op.entry, call);
 }
 
 // --- while a model is loaded ---------------------------------------------------------------------------------
@@ -408,11 +208,11 @@ std::unique_ptr<CustomOp> custom_op(const Binding& binding, const OperatorSpec& 
   op->row = &spec.rows[row];
   op->entry = spec.kernels[level][row];
   op->GetName = [](const OrtCustomOp* o) { return self(o).spec->op_type; };
-  op->GetExecutionProviderType = [](const OrtCustomOp*) -> const char* { return nullptr; };
+  op->GetExecutionProviderType = [](const OrtCustomOp*) -> const char* { return Target::provider; };
   op->GetInputTypeCount = [](const OrtCustomOp* o) { return declared_inputs(*self(o).spec); };
   op->GetInputType = [](const OrtCustomOp* o, size_t k) { return int(self(o).row->inputs[k]); };
   op->GetInputCharacteristic = [](const OrtCustomOp* o, size_t k) { return characteristic(self(o).spec->inputs[k].form); };
-  op->GetInputMemoryType = [](const OrtCustomOp*, size_t) { return 0; };
+  op->GetInputMemoryType = [](const OrtCustomOp*, size_t) { return 0; };  // the provider's own
   op->GetOutputTypeCount = [](const OrtCustomOp* o) { return self(o).spec->outputs.count; };
   op->GetOutputType = [](const OrtCustomOp* o, size_t k) { return int(self(o).row->outputs[k]); };
   // What a model does not use it may leave out.
@@ -449,8 +249,8 @@ std::unique_ptr<Binding> bind(const OrtApi* table, const OrtApiBase* base) {
   const bool recent = is_1_24_or_newer(base->GetVersionString());
   binding->api = read_api(table, recent ? base->GetApi(24) : nullptr);
   const Api& api = binding->api;
-  check(api, api.CreateCpuMemoryInfo(1 /* arena */, 0 /* default */, &binding->cpu));
-  const size_t level = chosen_level();
+  Target::prepare(*binding);
+  const size_t level = Target::level();
   std::map<std::string, OrtCustomOpDomain*> domains;
   for (const OperatorSpec& spec : operator_table()) {
     OrtCustomOpDomain*& domain = domains[spec.domain];

@@ -7,17 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...symbolic.graph_inspection.domains import BUILT_IN
+from ...symbolic.graph_inspection.findings import FAILS, HURTS, Finding, sorted_findings
+from ...symbolic.graph_inspection.graph_view import GraphViews
+from ...symbolic.graph_inspection.node_uses import ModelUses, NodeUse, opset_versions
+from ...symbolic.graph_inspection.structure import structure_findings
 from ..library_manifest import LibraryManifest
-from ..node_uses import ModelUses, NodeUse, model_uses, opset_versions
+from ..node_uses import model_uses
 from .custom_nodes import CustomOperator, Kernels, custom_operators, kernel_findings, library_findings
-from .domains import BUILT_IN
-from .findings import FAILS, HURTS, Finding, sorted_findings
 from .graph_cuts import cut_findings
-from .graph_view import GraphViews
 from .lost_shapes import shape_findings
 from .opset_faults import function_findings, model_findings, standard_findings
 from .runtime_limits import RuntimeLimits, type_findings
-from .structure import structure_findings
 
 if TYPE_CHECKING:
     import onnx

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ...symbolic.graph_inspection.domains import is_custom
+from ...symbolic.graph_inspection.findings import FAILS, Finding, where
+from ...symbolic.graph_inspection.node_uses import NodeUse
 from ..kernel_faults import KernelFault, kernel_fault, kernel_library
 from ..library_manifest import LibraryManifest
-from ..node_uses import NodeUse
 from ..shipped_operators import shipped_versions
-from .domains import is_custom
-from .findings import FAILS, Finding, where
 from .runtime_limits import RuntimeLimits
 
 __all__ = ["CustomOperator", "Kernels", "custom_operators", "kernel_findings", "library_findings"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from .graph_view import GraphView
+from ...symbolic.graph_inspection.graph_view import GraphView
 
 if TYPE_CHECKING:
     import onnx

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ...symbolic.graph_inspection.graph_view import GraphView, attribute
 from .blocked_layout import is_made_blocked
-from .graph_view import GraphView, attribute
 
 if TYPE_CHECKING:
     import onnx

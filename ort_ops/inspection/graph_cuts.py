@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..node_uses import GraphUses, ModelUses, NodeUse
+from ...symbolic.graph_inspection.domains import is_custom
+from ...symbolic.graph_inspection.findings import HURTS, NOTE, Finding, where
+from ...symbolic.graph_inspection.graph_view import GraphView, GraphViews
+from ...symbolic.graph_inspection.node_uses import GraphUses, ModelUses, NodeUse
 from ..shipped_operators import shipped_versions
 from .blocked_layout import next_blocked, previous_blocked
 from .custom_nodes import Kernels
 from .decomposed_norms import interrupted_pattern
-from .domains import is_custom
-from .findings import HURTS, NOTE, Finding, where
 from .fusions import Pair, rules_for
-from .graph_view import GraphView, GraphViews
 from .runtime_limits import RuntimeLimits
 from .stand_ins import STAND_INS
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..node_uses import ModelUses, NodeUse
+from ...symbolic.graph_inspection.domains import is_custom
+from ...symbolic.graph_inspection.findings import NOTE, Finding, where
+from ...symbolic.graph_inspection.graph_view import GraphViews
+from ...symbolic.graph_inspection.node_uses import ModelUses, NodeUse
 from .custom_nodes import Kernels
-from .domains import is_custom
-from .findings import NOTE, Finding, where
-from .graph_view import GraphViews
 from .runtime_limits import RuntimeLimits
 
 __all__ = ["shape_findings"]

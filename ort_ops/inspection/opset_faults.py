@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..node_uses import ModelUses, NodeUse, domain_key, opset_versions
-from ..standard_types import as_text, dtype_of_text, schema_at
-from .domains import BUILT_IN, STANDARD
-from .findings import FAILS, NOTE, Finding, where
+from ...symbolic.graph_inspection.domains import BUILT_IN, STANDARD
+from ...symbolic.graph_inspection.findings import FAILS, NOTE, Finding, where
+from ...symbolic.graph_inspection.node_uses import ModelUses, NodeUse, domain_key, opset_versions
+from ...symbolic.graph_inspection.standard_types import as_text, dtype_of_text, schema_at
 from .runtime_limits import RuntimeLimits
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
-from ..node_uses import NodeUse
-from .findings import FAILS, HURTS, Finding, where
+from ...symbolic.graph_inspection.findings import FAILS, HURTS, Finding, where
+from ...symbolic.graph_inspection.node_uses import NodeUse
 
 __all__ = ["RuntimeLimits", "installed_version", "limits_for", "limits_of", "type_findings"]
 

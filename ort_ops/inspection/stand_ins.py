@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from ...symbolic.graph_inspection.graph_view import GraphView, attribute
 from .blocked_layout import is_made_blocked
 from .fusions import is_residual_sum
-from .graph_view import GraphView, attribute
 
 if TYPE_CHECKING:
     import onnx

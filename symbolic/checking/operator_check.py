@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from . import lock
 from .body_check import check_body
+from .bound_check import check_bound
 from .declaration_check import check_declaration
 from .fake_check import check_fake, check_shape_rule
 from .gradient_check import check_gradient, check_gradient_dtypes
@@ -50,6 +51,7 @@ def check_operator(op: Operator, lock_path: Path | None = None) -> list[CheckRes
         ("opcheck", lambda o: check_with_torch(o, faulty), stopped[0]),
         ("fake", lambda o: fake, None),
         ("shape rule", check_shape_rule, fake_fault),
+        *([("bound", check_bound, fake_fault)] if op.bound_function or op.shape_inputs else []),
         ("gradient", lambda o: gradient, None),
         ("gradient dtypes", check_gradient_dtypes, stopped[0] or gradient_fault),
         ("body", check_body, stopped[0]),

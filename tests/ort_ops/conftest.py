@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,9 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
+from deployops.errors import NotCheckedError
+from deployops.native.compilers import find_cxx
+from deployops.native.nvcc import WHEELS, find_nvcc
 from deployops.ort_ops import Library, compile_library
 from deployops.symbolic import dtypes, registry
 from deployops.symbolic.checking.sample_runs import SampleRun
@@ -161,3 +165,30 @@ def opened(library: str | Path, made: onnx.ModelProto) -> onnxruntime.InferenceS
     options.intra_op_num_threads = 2
     options.register_custom_ops_library(str(library))
     return onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+@pytest.fixture(scope="session")
+def nvcc() -> str:
+    """The CUDA compiler of this machine, or the one from PyPI."""
+    try:
+        return str(find_nvcc(find_cxx()).path)
+    except NotCheckedError:
+        folder = ROOT / ".build" / "runtimes" / "cuda-wheels"
+        if not folder.is_dir():
+            staging = folder.with_name(f"cuda-wheels.{os.getpid()}")
+            command = [
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "--target",
+                str(staging),
+                *WHEELS.split(),
+            ]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                pytest.skip(f"not checked: nvcc cannot be installed: {done.stderr.strip()[-200:]}")
+            if not folder.is_dir():  # another worker may have been faster
+                staging.rename(folder)
+        return str(next(folder.glob("nvidia/cu*/bin/nvcc")))

@@ -16,7 +16,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from deployops.ort_ops.inspection.check import check_model
-from deployops.ort_ops.inspection.findings import Finding
 from deployops.ort_ops.inspection.fusions import PAIRS
 from deployops.ort_ops.inspection.runtime_limits import RuntimeLimits, limits_for, limits_of
 from deployops.ort_ops.library_manifest import (
@@ -25,6 +24,7 @@ from deployops.ort_ops.library_manifest import (
     KernelSignature,
     LibraryManifest,
 )
+from deployops.symbolic.graph_inspection.findings import Finding
 
 from .twice_library import compiled, optimised
 
@@ -62,7 +62,13 @@ def installed() -> RuntimeLimits:
 def twice_manifest(dtype: str = "float32") -> LibraryManifest:
     signature = KernelSignature({"x": dtype}, {"y": dtype})
     operator = KernelOperator(
-        "acme", "Twice", 3, "acme::twice", (KernelArgument("x"),), (KernelArgument("y"),), (signature,)
+        "acme",
+        "Twice",
+        3,
+        "acme::twice",
+        inputs=(KernelArgument("x"),),
+        outputs=(KernelArgument("y"),),
+        signatures=(signature,),
     )
     return LibraryManifest(Path("libtwice.so"), "", "ort-cpu", "", (operator,))
 

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from deployops.ort_ops.inspection.check import check_model
 from deployops.ort_ops.inspection.runtime_limits import limits_for
-from deployops.ort_ops.inspection.structure import structure_findings
+from deployops.symbolic.graph_inspection.structure import structure_findings
 
 from .twice_library import refusal
 

@@ -17,7 +17,8 @@ from deployops.ort_ops.library_manifest import (
     KernelSignature,
     LibraryManifest,
 )
-from deployops.ort_ops.node_uses import NodeUse, node_uses
+from deployops.ort_ops.node_uses import node_uses
+from deployops.symbolic.graph_inspection.node_uses import NodeUse
 
 from .twice_library import compiled, refusal
 
@@ -160,9 +161,9 @@ def test_inputs_before_a_list_have_a_place_each() -> None:
         "Sum",
         1,
         "acme::sum",
-        (KernelArgument("x"), KernelArgument("mask", "optional"), KernelArgument("xs", "variadic")),
-        (KernelArgument("y"),),
-        (KernelSignature({"x": "float32", "mask": "bool", "xs": "float32"}),),
+        inputs=(KernelArgument("x"), KernelArgument("mask", "optional"), KernelArgument("xs", "variadic")),
+        outputs=(KernelArgument("y"),),
+        signatures=(KernelSignature({"x": "float32", "mask": "bool", "xs": "float32"}),),
     )
     libraries = [library(listed)]
     fault = kernel_fault(NodeUse("acme", "Sum", 1, ("float32",)), libraries)
@@ -183,7 +184,13 @@ def test_a_body_runs_only_where_no_kernel_is_found_at_all() -> None:
 
 def test_the_newest_version_that_the_model_imports_serves() -> None:
     older = KernelOperator(
-        "acme", "Mix", 1, "m", MIX.inputs, MIX.outputs, (KernelSignature({"x": "int8", "mask": "bool"}),)
+        "acme",
+        "Mix",
+        1,
+        "m",
+        inputs=MIX.inputs,
+        outputs=MIX.outputs,
+        signatures=(KernelSignature({"x": "int8", "mask": "bool"}),),
     )
     both = [library(older, MIX)]
     assert why_no_kernel(mix("int8", domain_version=1, attributes={}), both) is None
@@ -200,9 +207,9 @@ def test_lists_one_after_the_other_share_their_types() -> None:
         "Two",
         1,
         "acme::two",
-        (KernelArgument("x"), KernelArgument("xs", "variadic"), KernelArgument("ys", "variadic")),
-        (KernelArgument("y"),),
-        (KernelSignature({"x": "float32", "xs": "float32", "ys": "int64"}),),
+        inputs=(KernelArgument("x"), KernelArgument("xs", "variadic"), KernelArgument("ys", "variadic")),
+        outputs=(KernelArgument("y"),),
+        signatures=(KernelSignature({"x": "float32", "xs": "float32", "ys": "int64"}),),
     )
     node = NodeUse("acme", "Two", 1, ("float32", "float32", "int64", "int64"))
     assert why_no_kernel(node, [library(two)]) is None
@@ -216,9 +223,9 @@ TWICE = KernelOperator(
     "Twice",
     3,
     "acme::twice",
-    (KernelArgument("x"),),
-    (KernelArgument("y"),),
-    (KernelSignature({"x": "float32"}, {"y": "float32"}),),
+    inputs=(KernelArgument("x"),),
+    outputs=(KernelArgument("y"),),
+    signatures=(KernelSignature({"x": "float32"}, {"y": "float32"}),),
 )
 
 

@@ -17,8 +17,9 @@ from deployops.ort_ops.library_manifest import (
     KernelSignature,
     LibraryManifest,
 )
-from deployops.ort_ops.node_uses import NodeUse, model_uses, node_uses
-from deployops.ort_ops.standard_types import dtype_name
+from deployops.ort_ops.node_uses import model_uses, node_uses
+from deployops.symbolic.graph_inspection.node_uses import NodeUse
+from deployops.symbolic.graph_inspection.standard_types import dtype_name
 
 from .twice_library import refusal
 
@@ -94,9 +95,9 @@ def test_types_behind_a_kernel_come_from_its_manifest() -> None:
         "Test",
         1,
         "acme::test",
-        (KernelArgument("x"),),
-        (KernelArgument("y"),),
-        tuple(KernelSignature({"x": d}, {"y": "bool"}) for d in ("float32", "float16")),
+        inputs=(KernelArgument("x"),),
+        outputs=(KernelArgument("y"),),
+        signatures=tuple(KernelSignature({"x": d}, {"y": "bool"}) for d in ("float32", "float16")),
     )
     libraries = [LibraryManifest(__file__, "", "ort-cpu", "", (to_bool,))]  # type: ignore[arg-type]
     proto = model([node("Test", "x", out="t", domain="acme"), node("Mix", "t", domain="acme")])
@@ -147,8 +148,14 @@ def test_types_go_through_functions() -> None:
 
 def test_a_body_that_a_kernel_replaces_is_not_read() -> None:
     kernel = KernelOperator(
-        "f", "F", 1, "f::f", (KernelArgument("x"),), (KernelArgument("y"),), (KernelSignature({"x": "float32"}, {"y": "float32"}),)
-    )  # fmt: skip
+        "f",
+        "F",
+        1,
+        "f::f",
+        inputs=(KernelArgument("x"),),
+        outputs=(KernelArgument("y"),),
+        signatures=(KernelSignature({"x": "float32"}, {"y": "float32"}),),
+    )
     libraries = [LibraryManifest(__file__, "", "ort-cpu", "", (kernel,))]  # type: ignore[arg-type]
     proto = model([node("F", "x", domain="f")], functions=[function("F", [node("Neg", "a", out="b")])])
     assert [u.op_type for u in node_uses(proto, libraries)] == ["F"]

@@ -14,6 +14,7 @@ from onnx.defs import OpSchema
 from torch import Tensor
 
 from deployops.symbolic import Operator, operator, schema
+from deployops.symbolic.plugin_attributes import PLUGIN_ATTRIBUTES
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 _numbers = count()
@@ -161,7 +162,9 @@ def test_every_part_of_a_signature_is_in_the_schema() -> None:
         ("values", option.Single),
         ("places", option.Single),
     ]
-    kinds = {n: (a.type.name, a.required) for n, a in made.attributes.items()}
+    kinds = {n: (a.type.name, a.required) for n, a in made.attributes.items() if n not in PLUGIN_ATTRIBUTES}
+    assert [made.attributes[n].type.name for n in ("plugin_version", "plugin_namespace")] == ["STRING"] * 2
+    assert not any(made.attributes[n].required for n in PLUGIN_ATTRIBUTES if n in made.attributes)
     assert kinds == {
         "axis": ("INT", False),
         "eps": ("FLOAT", False),

@@ -132,3 +132,9 @@ def tensorrt(tmp_path_factory: pytest.TempPathFactory) -> Run:
         return result | {"stderr": done.stderr}
 
     return run
+
+
+@pytest.fixture(scope="session")
+def tensorrt_rtx() -> Path:
+    """A folder with TensorRT-RTX from PyPI."""
+    return installed("tensorrt-rtx-1.7.1.116", ["tensorrt-rtx==1.7.1.116"])

@@ -1,132 +1,18 @@
 // Drives the plugins of tests/trt_plugins/pack through their C++ interface: no TensorRT library, no GPU.
 // Prints "name: what came out"; the tests compare.
-#include <dlfcn.h>
-
-#include <cstdio>
-#include <cstring>
-#include <deque>
-#include <iostream>
-#include <map>
-#include <memory>
-#include <string>
-#include <vector>
-
-#pragma GCC diagnostic ignored "-Wunused-parameter"
-#include "NvInferRuntime.h"
-
-using namespace nvinfer1;
+#include "host.h"
 
 namespace {
 
-// --- TensorRT's side: expressions as texts -------------------------------------------------------------------
-
-struct DimValue : apiv::VDimensionExpr {
-  bool constant = false;
-  int64_t value = 0;
-  std::string text;
-  bool isConstant() const override { return constant; }
-  int64_t getConstantValue() const override { return value; }
-  bool isSizeTensor() const override { return false; }
-};
-
-struct Dim : IDimensionExpr {
-  DimValue own;
-  Dim() { mImpl = &own; }
-  ~Dim() noexcept = default;
-};
-
-std::deque<Dim> dims;
-
-const IDimensionExpr* number(int64_t value) {
-  Dim& dim = dims.emplace_back();
-  dim.own.constant = true;
-  dim.own.value = value;
-  dim.own.text = std::to_string(value);
-  return &dim;
-}
-
-const IDimensionExpr* symbol(const std::string& text) {
-  Dim& dim = dims.emplace_back();
-  dim.own.text = text;
-  return &dim;
-}
-
-const std::string& text_of(const IDimensionExpr& e) { return static_cast<const Dim&>(e).own.text; }
-
-struct BuilderOfTexts : apiv::VExprBuilder {
-  const IDimensionExpr* constant(int64_t value) override { return number(value); }
-  const IDimensionExpr* operation(DimensionOperation operation, const IDimensionExpr& a,
-                                  const IDimensionExpr& b) override {
-    static const char* const names[] = {"+", "*", "max", "min", "-", "==", "<", "//", "ceil/"};
-    return symbol("(" + text_of(a) + " " + names[int(operation)] + " " + text_of(b) + ")");
-  }
-  const IDimensionExpr* declareSizeTensor(int32_t, const IDimensionExpr&, const IDimensionExpr&) override {
-    return nullptr;
-  }
-};
-
-struct Builder : IExprBuilder {
-  BuilderOfTexts own;
-  Builder() { mImpl = &own; }
-  ~Builder() noexcept = default;
-};
-
-struct Log : ILogger {
-  std::string last;
-  void log(Severity, const char* text) noexcept override { last = text; }
-} the_log;
-
-struct Finder : ILoggerFinder {
-  ILogger* findLogger() override { return &the_log; }
-} finder;
-
-// --- what is asked -------------------------------------------------------------------------------------------
-
-std::map<std::string, IPluginCreatorV3One*> creators;
-
-struct Fields {
-  std::vector<PluginField> list;
-  std::deque<std::vector<char>> content;
-  template <class T>
-  Fields& add(const char* name, PluginFieldType type, std::vector<T> values) {
-    std::vector<char>& bytes = content.emplace_back(values.size() * sizeof(T));
-    if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
-    list.emplace_back(name, bytes.data(), type, int32_t(values.size()));
-    return *this;
-  }
-  PluginFieldCollection collection() const { return {int32_t(list.size()), list.data()}; }
-};
-
-using Plugin = std::unique_ptr<IPluginV3>;
-
-Plugin make(const std::string& name, const PluginFieldCollection& fields, TensorRTPhase phase = TensorRTPhase::kBUILD) {
-  the_log.last.clear();
-  return Plugin(creators.at(name)->createPlugin("the_node", &fields, phase));
-}
-Plugin make(const std::string& name, const Fields& fields = {}) { return make(name, fields.collection()); }
-
-IPluginV3OneBuild& build(const Plugin& p) {
-  return *static_cast<IPluginV3OneBuild*>(p->getCapabilityInterface(PluginCapabilityType::kBUILD));
-}
-IPluginV3OneRuntime& runtime(const Plugin& p) {
-  return *static_cast<IPluginV3OneRuntime*>(p->getCapabilityInterface(PluginCapabilityType::kRUNTIME));
-}
-
-void say(const std::string& name, const std::string& text) { std::cout << name << ": " << text << "\n"; }
-
-void shapes(const std::string& title, const Plugin& plugin, const std::vector<std::vector<std::string>>& inputs) {
+void shapes(const std::string& title, const Plugin& plugin, const std::vector<std::vector<std::string>>& inputs,
+            const std::vector<std::vector<std::string>>& values = {}) {
   Builder builder;
-  std::vector<DimsExprs> given(inputs.size()), made(size_t(build(plugin).getNbOutputs()));
-  for (size_t k = 0; k < inputs.size(); ++k) {
-    given[k].nbDims = int32_t(inputs[k].size());
-    for (size_t d = 0; d < inputs[k].size(); ++d) {
-      const std::string& t = inputs[k][d];
-      given[k].d[d] = std::isdigit(t[0]) ? number(std::stoll(t)) : symbol(t);
-    }
-  }
+  std::vector<DimsExprs> given, read, made(size_t(build(plugin).getNbOutputs()));
+  for (const auto& texts : inputs) given.push_back(expressions(texts));
+  for (const auto& texts : values) read.push_back(expressions(texts));
   the_log.last.clear();
-  const int32_t code = build(plugin).getOutputShapes(given.data(), int32_t(given.size()), nullptr, 0, made.data(),
-                                                     int32_t(made.size()), builder);
+  const int32_t code = build(plugin).getOutputShapes(given.data(), int32_t(given.size()), read.data(),
+                                                     int32_t(read.size()), made.data(), int32_t(made.size()), builder);
   std::string text = code == 0 ? "" : "refused: " + the_log.last;
   for (const DimsExprs& shape : made) {
     if (code != 0) break;
@@ -195,15 +81,6 @@ std::string fields_of(const Plugin& plugin) {
   return text;
 }
 
-PluginTensorDesc described(std::vector<int64_t> sizes, DataType type = DataType::kFLOAT) {
-  PluginTensorDesc desc{};
-  desc.type = type;
-  desc.format = TensorFormat::kLINEAR;
-  desc.dims.nbDims = int32_t(sizes.size());
-  for (size_t d = 0; d < sizes.size(); ++d) desc.dims.d[d] = sizes[d];
-  return desc;
-}
-
 void run(const std::string& title, const Plugin& plugin, std::vector<PluginTensorDesc> in,
          std::vector<PluginTensorDesc> out) {
   Plugin context(runtime(plugin).attachToContext(nullptr));
@@ -221,17 +98,8 @@ void run(const std::string& title, const Plugin& plugin, std::vector<PluginTenso
 }  // namespace
 
 int main(int, char** arguments) {
-  void* const library = dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    std::cerr << dlerror() << "\n";
-    return 1;
-  }
-  const auto get_creators =
-      reinterpret_cast<IPluginCreatorInterface* const* (*)(int32_t&)>(dlsym(library, "getCreators"));
-  const auto set_finder = reinterpret_cast<void (*)(ILoggerFinder*)>(dlsym(library, "setLoggerFinder"));
-  set_finder(&finder);
   int32_t count = 0;
-  IPluginCreatorInterface* const* const list = get_creators(count);
+  IPluginCreatorInterface* const* const list = load(arguments[1], count);
   for (int32_t k = 0; k < count; ++k) {
     auto* const creator = static_cast<IPluginCreatorV3One*>(list[k]);
     const InterfaceInfo info = creator->getInterfaceInfo();
@@ -240,7 +108,6 @@ int main(int, char** arguments) {
       const PluginField& field = creator->getFieldNames()->fields[i];
       fields += std::string(" ") + field.name + ":" + std::to_string(int(field.type));
     }
-    creators[creator->getPluginName()] = creator;
     say("creator " + std::string(creator->getPluginName()),
         std::string(info.kind) + " " + std::to_string(info.major) + "." + std::to_string(info.minor) + " " +
             creator->getPluginNamespace() + " " + creator->getPluginVersion() + fields);
@@ -316,4 +183,55 @@ int main(int, char** arguments) {
   run("run refused", make("Attributes", strange), {described({2, 3})}, {described({2, 3})});
   run("run in place", make("Shift"), {described({2, 3}), described({2, 3})}, {described({2, 3})});
   run("run a list", sum, {described({2}), described({2}), described({2})}, {described({2})});
+
+  // Sizes that the data decides, shape inputs, absent inputs, outputs in place.
+  const Plugin positives = make("Positives"), above = make("Above");
+  shapes("size tensor", positives, {{"N", "4"}});
+  shapes("size tensor of numbers", positives, {{"3", "4"}});
+  shapes("two size tensors", above, {{"N", "C"}, {"N"}});
+  output_types("types with sizes", above, {DataType::kHALF, DataType::kHALF});
+  formats("formats with sizes", positives, 1);
+
+  const Plugin tile = make("TileTo");
+  shapes("shape input", tile, {{"N"}}, {{"R", "C"}});
+  shapes("shape input of numbers", tile, {{"N"}}, {{"5", "2"}});
+  shapes("shape input in memory", tile, {{"N"}, {"2"}});
+  shapes("no shape input", tile, {{"N"}});
+  output_types("types with a shape input", tile, {DataType::kHALF});
+  formats("formats with a shape input", tile, 1);
+
+  Fields absent;
+  absent.add<char>("deployops_absent_inputs", PluginFieldType::kCHAR, {'1', '\0'});
+  const Plugin masked = make("Blend", absent);
+  shapes("absent input", masked, {{"N"}, {"N"}, {"N"}});
+  output_types("types with an absent input", masked, {DataType::kHALF, DataType::kHALF, DataType::kBOOL});
+  formats("formats with an absent input", masked, 3);
+  say("absent input serialised", fields_of(masked));
+  const Plugin masked_again = make("Blend", *runtime(masked).getFieldsToSerialize(), TensorRTPhase::kRUNTIME);
+  say("absent input deserialised", fields_of(masked_again));
+  say("absent input in the timing id", build(masked).getTimingCacheID());
+  Fields required;
+  required.add<char>("deployops_absent_inputs", PluginFieldType::kCHAR, {'0', '\0'});
+  say("absent input that is required", make("Blend", required) == nullptr ? the_log.last : "made");
+  Fields strange_text;
+  strange_text.add<char>("deployops_absent_inputs", PluginFieldType::kCHAR, {'1', ',', '-', '\0'});
+  say("absent input in other words", make("Blend", strange_text) == nullptr ? the_log.last : "made");
+
+  const auto in_place = [](const char* title, const char* operation) {
+    const Plugin made = make(operation);
+    const auto info_of = [&](PluginCapabilityType type) {
+      const InterfaceInfo info = made->getCapabilityInterface(type)->getInterfaceInfo();
+      return std::string(info.kind) + " " + std::to_string(info.major) + " ";
+    };
+    const Plugin copy(made->clone());
+    const auto aliased = [](const Plugin& p) {
+      return std::to_string(static_cast<IPluginV3OneBuildV2&>(build(p)).getAliasedInput(0));
+    };
+    say(title, info_of(PluginCapabilityType::kCORE) + info_of(PluginCapabilityType::kBUILD) +
+                   info_of(PluginCapabilityType::kRUNTIME) + aliased(made) + " " + aliased(copy));
+  };
+  in_place("copied", "Shift");
+  setenv("DEPLOYOPS_IN_PLACE", "1", 1);
+  in_place("in place", "Shift");
+  in_place("in place, nothing overwritten", "Parts");
 }

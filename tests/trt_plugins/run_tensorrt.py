@@ -1,7 +1,8 @@
 """What TensorRT makes of a plugin library and of models, as JSON: run in a process of its own, with that TensorRT alone.
 
 Usage: python run_tensorrt.py JOB.json RESULT.json. A job: {"module": "tensorrt_rtx" or "tensorrt_lean", "preload":
-[libraries], "library": "…so", "models": [{"path", "profile": {input: [min, opt, max]}}], "archs": ["SM80"], "create":
+[libraries], "environment": {variable: value}, "library": "…so", "archs": ["SM80"], "models": [{"path", "profile": {input:
+[min, opt, max]}, "values": {shape input: [min, opt, max]}, "aliases": whether outputs may lie where inputs do}], "create":
 [{"name", "version", "namespace", "fields": {name: number, text or list}}]}.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,10 @@ def _model(trt: Any, logger: Any, job: dict[str, Any], archs: list[str], said: l
         profile = builder.create_optimization_profile()
         for name, (least, optimum, most) in job["profile"].items():
             profile.set_shape(name, least, optimum, most)
+        for name, (least, optimum, most) in job.get("values", {}).items():
+            profile.set_shape_input(name, least, optimum, most)
+        if job.get("aliases"):
+            config.set_preview_feature(trt.PreviewFeature.ALIASED_PLUGIN_IO_10_03, True)
         if job["profile"]:
             config.add_optimization_profile(profile)
         engine = builder.build_serialized_network(network, config)
@@ -59,6 +65,7 @@ def _model(trt: Any, logger: Any, job: dict[str, Any], archs: list[str], said: l
 
 def main(job_path: str, result_path: str) -> None:
     job = json.loads(Path(job_path).read_text())
+    os.environ.update(job.get("environment", {}))  # the C library's too, where plugins look
     for library in job.get("preload", []):
         ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
     trt = importlib.import_module(job["module"])

@@ -17,7 +17,7 @@ from deployops.native.diagnostics import CompileError
 from deployops.native.nvcc import Nvcc
 from deployops.symbolic import registry
 from deployops.symbolic.operator import Operator
-from deployops.trt_plugins.carried import carried_by_tensorrt, plugin_shape_rules
+from deployops.trt_plugins.carried import carried_by_tensorrt, plugin_shapes
 from deployops.trt_plugins.headers import Headers
 from deployops.trt_plugins.library import PluginLibrary, compile_plugins
 
@@ -300,7 +300,7 @@ def test_what_no_plugin_can_carry_is_refused_with_the_reason(
     refused: dict[str, Operator], name: str, reason: str
 ) -> None:
     with pytest.raises(DeclarationError, match=reason):
-        plugin_shape_rules(carried_by_tensorrt(refused[name]))
+        plugin_shapes(carried_by_tensorrt(refused[name]))
 
 
 def test_an_integer_beyond_32_bits_is_refused(pack: dict[str, Operator]) -> None:

@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 
 # nvinfer1::PluginFieldType and nvinfer1::DataType
 FLOAT32, INT32, CHAR = 1, 5, 6
-FLOAT, HALF, INT, BF16 = 0, 1, 3, 7
+FLOAT, HALF, INT, BOOL, BF16 = 0, 1, 3, 4, 7
 SCALE = 0.300000011920928955  # the float32 nearest to 0.3
 GIVEN = "count=-7 scale=0.30000001192092896 flag=0 mode=max/4 steps=4,5,6 weights=0.5,-2 limit=8"
 NODE = "trtpack::{} (node 'the_node'): "
@@ -117,6 +117,58 @@ def test_broadcast_of_unknown_sizes_is_numpys_with_empty_dims_too(
     assert {"N", "M"} == set(re.findall("[A-Z]", formula))
     found = eval(formula, {"N": n, "M": m})  # noqa: S307 - of our own host program
     assert (found,) == np.broadcast_shapes((n,), (m,))
+
+
+def test_a_size_that_the_data_decides_is_an_output_of_its_own_with_its_bounds(said: dict[str, str]) -> None:
+    # without `usual`, half of the upper bound, rounded up; the number itself has no dims
+    assert said["size tensor"] == "[size 1 of (((N * 4) + 1) // 2) to (N * 4)] []"
+    assert said["size tensor of numbers"] == "[size 1 of 6 to 12] []"
+    found = "size 3 of ((N * C) // 4) to (N * C)"
+    assert said["two size tensors"] == f"[2, {found}] [{found}] [size 4 of 1 to N] [] []"
+    assert said["types with sizes"].split() == [str(t) for t in (INT, HALF, INT, INT, INT)]
+    three = " ".join(f"{t}{t}{INT}" for t in (FLOAT, HALF, BF16))
+    assert said["formats with sizes"] == f"{three} linear only"
+
+
+def test_the_values_of_a_shape_input_are_sizes_of_the_output(said: dict[str, str]) -> None:
+    assert said["shape input"] == "[R, C]"
+    assert said["shape input of numbers"] == "[5, 2]"
+    assert said["types with a shape input"].split() == [str(HALF)]
+    two = " ".join(2 * str(t) for t in (FLOAT, HALF, BF16))
+    assert said["formats with a shape input"] == f"{two} linear only"
+
+
+def test_a_node_that_does_not_say_which_input_is_a_shape_is_refused(said: dict[str, str]) -> None:
+    node = "refused: " + NODE.format("TileTo")
+    assert said["shape input in memory"].startswith(node + "the node gives `sizes` as a tensor in memory")
+    assert "tensorrt_plugin_shape_input_indices" in said["shape input in memory"]
+    assert said["no shape input"] == node + "the node has 0 shape inputs; expected 1"
+
+
+def test_an_input_can_stand_for_an_absent_one(said: dict[str, str]) -> None:
+    assert said["absent input"] == "[N]"
+    assert said["types with an absent input"].split() == [str(HALF)]
+    # the stand-in has the type of the first input, whose copy it is
+    three = " ".join(f"{t}{t}{BOOL}{t}" for t in (FLOAT, HALF, BF16))
+    assert said["formats with an absent input"] == f"{three} linear only"
+    assert said["absent input serialised"] == "deployops_absent_inputs=1/2"
+    assert said["absent input deserialised"] == said["absent input serialised"]
+    assert said["absent input in the timing id"].endswith(" without 1")
+    node = NODE.format("Blend")
+    assert said["absent input that is required"].startswith(
+        node + "attribute `deployops_absent_inputs` names input 0"
+    )
+    assert 'is "1,-"; expected numbers of inputs' in said["absent input in other words"]
+
+
+def test_outputs_are_in_place_where_it_is_asked_for_and_something_is_overwritten(
+    said: dict[str, str],
+) -> None:
+    # the kinds and versions of the three capabilities, and the input behind output 0, of the plugin and of its clone
+    first = "PLUGIN_V3ONE_CORE 1 PLUGIN_V3ONE_BUILD 1 PLUGIN_V3ONE_RUNTIME 1"
+    assert said["copied"] == f"{first} -1 -1"
+    assert said["in place"] == "PLUGIN_V3ONE_CORE 1 PLUGIN_V3ONE_BUILD 2 PLUGIN_V3ONE_RUNTIME 1 0 0"
+    assert said["in place, nothing overwritten"] == f"{first} -1 -1"
 
 
 def test_tactics_are_numbered_from_one_and_others_refused(said: dict[str, str]) -> None:

@@ -5,6 +5,7 @@ Neither needs a GPU for this. That the engines compute the right numbers is not 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ from deployops import export_model
 from deployops.native.nvcc import Nvcc
 from deployops.symbolic import registry
 from deployops.symbolic.operator import Operator
+from deployops.trt_plugins.fitted_nodes import fit_plugin_nodes
 from deployops.trt_plugins.headers import Headers
 from deployops.trt_plugins.library import PluginLibrary, compile_plugins
 
 Run = Callable[[str, dict[str, Any]], dict[str, Any]]
-PACK_CREATORS = [["trtpack", name, "1"] for name in ("AddAll", "Attributes", "Parts", "Plus", "Shift")]
+PACK = ("Above", "AddAll", "Attributes", "Blend", "Parts", "Plus", "Positives", "Shift", "TileTo")
+PACK_CREATORS = [["trtpack", name, "1"] for name in PACK]
 
 
 def of_pack(result: dict[str, Any]) -> list[list[str]]:
@@ -57,8 +60,13 @@ def test_the_registry_loads_the_library(tensorrt: Run, pack_library: PluginLibra
 
 
 def model(
-    path: Path, node: onnx.NodeProto, inputs: dict[str, tuple[int, list[Any]]], outputs: dict[str, int]
+    path: Path,
+    node: onnx.NodeProto,
+    inputs: dict[str, tuple[int, list[Any]]],
+    outputs: dict[str, int],
+    library: PluginLibrary | None = None,
 ) -> str:
+    """A model of one node, in a file; with `library`, fitted to what TensorRT's parser takes."""
     graph = helper.make_graph(
         [node],
         "one",
@@ -66,7 +74,10 @@ def model(
         [helper.make_tensor_value_info(n, t, None) for n, t in outputs.items()],
     )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(node.domain, 1)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    made = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    if library is not None:
+        fit_plugin_nodes(made, json.loads(library.manifest.read_text())["plugins"])
+    onnx.save(made, path)
     return str(path)
 
 
@@ -156,17 +167,152 @@ def test_a_dtype_without_kernels_is_refused_with_those_that_there_are(
     assert f"trtpack::Parts (node 'ints'): {reason}" in result["stderr"]
 
 
-def test_an_absent_input_before_one_that_is_given_is_refused_by_tensorrt_itself(
+F32 = TensorProto.FLOAT
+ROWS_OF_4 = {"x": (F32, ["n", 4])}
+PROFILE = [[1, 4], [8, 4], [16, 4]]
+
+
+def built(
+    tensorrt: Run,
+    library: PluginLibrary,
+    jobs: list[dict[str, Any]],
+    environment: dict[str, str] | None = None,
+) -> list[dict[str, Any]]:
+    """What TensorRT-RTX makes of models, for two architectures."""
+    job = {"library": str(library.path), "models": jobs, "archs": ["SM80", "SM89"]}
+    found: list[dict[str, Any]] = tensorrt("tensorrt_rtx", job | {"environment": environment or {}})["models"]
+    return found
+
+
+def test_sizes_that_the_data_decides(tensorrt: Run, pack_library: PluginLibrary, tmp_path: Path) -> None:
+    positives = helper.make_node("Positives", ["x"], ["y"], domain="trtpack")
+    above = helper.make_node("Above", ["x", "limit"], ["rows", "values", "rest"], domain="trtpack", most=5)
+    i32 = TensorProto.INT32
+    outputs = {"rows": i32, "values": F32, "rest": i32}
+    limit = {"limit": (F32, ["n"])}
+    one, several = built(
+        tensorrt,
+        pack_library,
+        [
+            {
+                "path": model(tmp_path / "1.onnx", positives, ROWS_OF_4, {"y": F32}, pack_library),
+                "profile": {"x": PROFILE},
+            },
+            {
+                "path": model(tmp_path / "2.onnx", above, ROWS_OF_4 | limit, outputs, pack_library),
+                "profile": {"x": PROFILE, "limit": [[1], [8], [16]]},
+            },
+        ],
+    )
+    assert one["parsed"], one["errors"]
+    assert one["outputs"] == {"y": [[-1], "DataType.FLOAT"]}
+    assert several["parsed"], several["errors"]
+    assert [shape for shape, _ in several["outputs"].values()] == [[2, -1], [-1], [-1]]
+    assert one["engine_bytes"] > 0
+    assert several["engine_bytes"] > 0
+
+
+def test_a_shape_input_as_a_constant_and_as_an_input(
     tensorrt: Run, pack_library: PluginLibrary, tmp_path: Path
 ) -> None:
-    f32 = TensorProto.FLOAT
-    tensors = {"x": (f32, ["n", 4]), "p": (f32, ["n", 4])}
-    node = helper.make_node("AddAll", ["x", "", "p"], ["y"], domain="trtpack")
-    path = model(tmp_path / "m.onnx", node, tensors, {"y": f32})
-    job = {"library": str(pack_library.path), "models": [{"path": path, "profile": {}}], "archs": ["SM80"]}
-    [found] = tensorrt("tensorrt_rtx", job)["models"]
-    assert not found["parsed"]  # docs/tensorrt.md tells of it
-    assert "(input) != nullptr" in found["errors"][0]
+    node = helper.make_node(
+        "TileTo", ["x", "s"], ["y"], domain="trtpack", tensorrt_plugin_shape_input_indices=[1]
+    )
+    sizes = {"s": (TensorProto.INT64, [2])}
+    given = model(tmp_path / "given.onnx", node, ROWS_OF_4 | sizes, {"y": F32})
+    constant = onnx.load(given)
+    del constant.graph.input[1]
+    constant.graph.initializer.append(helper.make_tensor("s", TensorProto.INT64, [2], [5, 6]))
+    onnx.save(constant, tmp_path / "constant.onnx")
+    jobs = [
+        {"path": given, "profile": {"x": PROFILE}, "values": {"s": [[1, 1], [4, 4], [8, 8]]}},
+        {"path": str(tmp_path / "constant.onnx"), "profile": {"x": PROFILE}},
+    ]
+    for found, shape in zip(built(tensorrt, pack_library, jobs), ([-1, -1], [5, 6]), strict=True):
+        assert found["parsed"], found["errors"]
+        assert found["outputs"] == {"y": [shape, "DataType.FLOAT"]}
+        assert found["engine_bytes"] > 0
+
+
+def test_an_absent_input_before_one_that_is_given(
+    tensorrt: Run, pack_library: PluginLibrary, tmp_path: Path
+) -> None:
+    node = helper.make_node("Blend", ["x", "", "m"], ["y"], domain="trtpack")
+    tensors = ROWS_OF_4 | {"m": (TensorProto.BOOL, ["n", 4])}
+    profile = {"x": PROFILE, "m": PROFILE}
+    plain, fitted = built(
+        tensorrt,
+        pack_library,
+        [
+            {"path": model(tmp_path / "plain.onnx", node, tensors, {"y": F32}), "profile": profile},
+            {
+                "path": model(tmp_path / "fitted.onnx", node, tensors, {"y": F32}, pack_library),
+                "profile": profile,
+            },
+        ],
+    )
+    assert not plain["parsed"]  # docs/tensorrt.md tells of it
+    assert "(input) != nullptr" in plain["errors"][0]
+    assert fitted["parsed"], fitted["errors"]
+    assert fitted["outputs"] == {"y": [[-1, 4], "DataType.FLOAT"]}
+    assert fitted["engine_bytes"] > 0
+
+
+def test_outputs_in_place_are_built_where_they_are_asked_for_on_both_sides(
+    tensorrt: Run, pack_library: PluginLibrary, tmp_path: Path
+) -> None:
+    node = helper.make_node("Shift", ["x", "b"], ["y"], domain="trtpack")
+    path = model(tmp_path / "m.onnx", node, ROWS_OF_4 | {"b": (F32, ["n", 4])}, {"y": F32})
+    job = {"path": path, "profile": {"x": PROFILE, "b": PROFILE}}
+    jobs = [job, job | {"aliases": True}]
+    copied = built(tensorrt, pack_library, jobs)
+    assert all(found["engine_bytes"] > 0 for found in copied)  # the flag alone changes nothing
+    refused, aliased = built(tensorrt, pack_library, jobs, {"DEPLOYOPS_IN_PLACE": "1"})
+    assert refused["engine_bytes"] == 0
+    assert any("kALIASED_PLUGIN_IO_10_03 not enabled" in text for text in refused["said"])
+    assert aliased["engine_bytes"] > 0
+
+
+def test_exported_models_with_all_of_this(
+    tensorrt: Run, pack: dict[str, Operator], pack_library: PluginLibrary, tmp_path: Path
+) -> None:
+    class Positives(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return pack["positives"](x)
+
+    class Masked(torch.nn.Module):
+        def forward(self, x: torch.Tensor, m: torch.Tensor) -> Any:
+            return pack["blend"](x, None, m)
+
+    class Tiled(torch.nn.Module):
+        def forward(self, x: torch.Tensor, s: torch.Tensor) -> Any:
+            return pack["tile_to"](x, s)
+
+    x = "x:float32[n=1..16,4]"
+    cases: list[tuple[torch.nn.Module, list[str], dict[str, Any], list[int]]] = [
+        (Positives(), [x], {"profile": {"x": PROFILE}}, [-1]),
+        (Masked(), [x, "m:bool[n,4]"], {"profile": {"x": PROFILE, "m": PROFILE}}, [-1, 4]),
+        (
+            Tiled(),
+            [x, "s:int64[2]"],
+            {"profile": {"x": PROFILE}, "values": {"s": [[1, 1], [4, 4], [8, 8]]}},
+            [-1, -1],
+        ),
+    ]
+    jobs = []
+    for k, (net, inputs, profile, _) in enumerate(cases):
+        path = tmp_path / f"{k}.onnx"
+        export_model(net, inputs, out=path, custom_ops="node")
+        exported = onnx.load(path)
+        fit_plugin_nodes(exported, json.loads(pack_library.manifest.read_text())["plugins"])
+        onnx.save(exported, path)
+        jobs.append({"path": str(path), **profile})
+    for (_, _, _, shape), found in zip(cases, built(tensorrt, pack_library, jobs), strict=True):
+        assert found["parsed"], found["errors"]
+        assert [s for s, _ in found["outputs"].values()] == [shape]
+        assert found["engine_bytes"] > 0
+        # nothing is said of an attribute that is not there
+        assert not [text for text in found["said"] if "not found in plugin node" in text]
 
 
 # --- exported models of every shipped operator -------------------------------------------------------------------

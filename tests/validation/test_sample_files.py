@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,67 @@ def test_pickled_objects_are_never_run(tmp_path: Path) -> None:
     assert "a.npz" in str(caught.value)
     assert "b.npz" in str(caught.value)
     assert "Python objects" in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", [np.longdouble, np.uint32, "datetime64[s]", "V4", [("a", "f4")]])
+def test_dtypes_that_no_model_takes(tmp_path: Path, dtype: Any) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((2, 3), dtype))
+    with pytest.raises(UsageError, match=r"x\.npy: The data for 'x'"):
+        read_folder(tmp_path, [IMAGE])
+
+
+@pytest.mark.parametrize("array", [np.array(["a"]), np.zeros(2, [("a", "f4")]), np.zeros(2, "complex64")])
+def test_expected_outputs_are_numbers(tmp_path: Path, array: Any) -> None:
+    np.savez(tmp_path / "a.npz", x=X, expected_y=array)
+    with pytest.raises(UsageError, match="an expected output of"):
+        read_folder(tmp_path, ["x"], ["y"])
+
+
+def test_other_byte_orders_and_fortran_order_are_read(tmp_path: Path) -> None:
+    for name, array in (("a", X.astype(">f4")), ("b", np.asfortranarray(X)), ("c", X[::-1])):
+        np.savez(tmp_path / f"{name}.npz", x=array)
+    found = [s.values["x"].tolist() for s in read_folder(tmp_path, [IMAGE])]
+    assert found == [X.tolist(), X.tolist(), X[::-1].tolist()]
+
+
+def packed(path: Path, *names: str) -> None:
+    stream = io.BytesIO()
+    np.save(stream, X)
+    with warnings.catch_warnings(), zipfile.ZipFile(path, "w") as archive:
+        warnings.simplefilter("ignore")
+        for name in names:
+            archive.writestr(name, stream.getvalue())
+
+
+def test_an_array_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    packed(tmp_path / "a.npz", "x.npy", "x.npy")
+    with pytest.raises(UsageError, match="'x' is there twice"):
+        read_folder(tmp_path, ["x"])
+
+
+def test_names_lead_nowhere_and_do_nothing_to_a_terminal(tmp_path: Path) -> None:
+    packed(tmp_path / "a\x1b[2J.npz", "../../x.npy", "\x1b]0;owned\x07.npy")
+    with pytest.raises(UsageError) as error:
+        read_folder(tmp_path, ["x"])
+    assert "\x1b" not in str(error.value)
+    assert not (tmp_path.parent.parent / "x.npy").exists()
+
+
+def test_more_arrays_than_any_model_has_inputs_are_refused_unread(tmp_path: Path) -> None:
+    packed(tmp_path / "a.npz", *(f"x{k}.npy" for k in range(1001)))
+    with pytest.raises(UsageError, match="holds 1,001 arrays"):
+        read_folder(tmp_path, ["x"])
+
+
+@pytest.mark.parametrize("shape", ["(1000000000000, 3)", "(2**62, 2**62)", "(-1, 3)"])
+def test_a_header_that_promises_more_than_there_is(tmp_path: Path, shape: str) -> None:
+    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    text += b" " * (-(11 + len(text)) % 64) + b"\n"
+    (tmp_path / "x.npy").write_bytes(
+        b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + X.tobytes()
+    )
+    with pytest.raises(UsageError, match="damaged or no numpy file"):
+        read_folder(tmp_path, ["x"])
 
 
 @pytest.mark.parametrize(

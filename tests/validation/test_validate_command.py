@@ -186,3 +186,59 @@ def test_an_operator_alone(command: Command) -> None:
     limit = [c for c in report["cells"] if c["subject"] == "pack::limit"]
     assert {c["verdict"] for c in limit if c["judged_as"] != "gradient"} == {"not checked"}
     assert done.code == 3
+
+
+def test_a_file_that_another_tool_wrote_again_is_refused_unless_it_is_meant(
+    files: Any, command: Command, tmp_path: Path
+) -> None:
+    import onnx
+
+    arguments = files()
+    path = tmp_path / "net.onnx"
+    model = onnx.load(str(path))
+    model.graph.node[0].name = "renamed_by_another_tool"
+    onnx.save(model, str(path))
+    done = command("validate", *arguments, "--no-latency")
+    assert done.code == 2
+    assert "does not match its digest" in done.err
+    assert "--allow-modified" in done.err
+    saved = tmp_path / "out.json"
+    done = command("validate", *arguments, "--no-latency", "--allow-modified", "--json", saved)
+    assert done.code == 0, done.out + done.err
+    assert "note, modified file, net.onnx" in done.out
+    assert [f["kind"] for f in json.loads(saved.read_text())["findings"]].count("modified file") == 1
+
+
+def test_a_file_whose_digest_is_gone_is_said_to_have_none(
+    files: Any, command: Command, tmp_path: Path
+) -> None:
+    import onnx
+
+    arguments = files()
+    model = onnx.load(str(tmp_path / "net.onnx"))
+    kept = [p for p in model.metadata_props if p.key != "deployops.digest"]
+    del model.metadata_props[:]
+    model.metadata_props.extend(kept)
+    onnx.save(model, str(tmp_path / "net.onnx"))
+    done = command("validate", *arguments, "--no-latency")
+    assert done.code == 2
+    assert "its digest is gone" in done.err
+    assert "does not match" not in done.err
+    assert command("validate", *arguments, "--no-latency", "--allow-modified").code == 0
+
+
+def test_allowing_a_modified_file_allows_no_damaged_one(files: Any, command: Command, tmp_path: Path) -> None:
+    arguments = files()
+    path = tmp_path / "net.onnx"
+    path.write_bytes(path.read_bytes()[:200])
+    done = command("validate", *arguments, "--no-latency", "--allow-modified")
+    assert done.code == 2
+    assert "damaged" in done.err
+
+
+def test_a_gpu_that_is_asked_for_and_not_there_is_no_pass(files: Any, command: Command) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    done = command("validate", *files(), "--device", "cuda", "--sizes", 1, "--backend", "onnxruntime")
+    assert done.code == 3
+    assert "torch sees no CUDA device" in done.out

@@ -39,8 +39,8 @@ def resize(corners: bool) -> Function:
 @pytest.mark.parametrize(
     ("original", "file", "words"),
     [
-        (lambda v: F.gelu(v), lambda v: F.gelu(v, approximate="tanh"), "other `approximate`"),
-        (lambda v: F.gelu(v, approximate="tanh"), lambda v: F.gelu(v), "other `approximate`"),
+        (lambda v: F.gelu(v), lambda v: F.gelu(v, approximate="tanh"), "GELU by tanh"),
+        (lambda v: F.gelu(v, approximate="tanh"), lambda v: F.gelu(v), "GELU by erf"),
         (lambda v: F.gelu(v), lambda v: v * torch.sigmoid(1.702 * v), "1.702"),
         (
             lambda v: F.layer_norm(0.01 * v, (8,)),

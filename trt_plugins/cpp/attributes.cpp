@@ -174,6 +174,11 @@ std::vector<PluginField> Attributes::fields() const {
   return fields;
 }
 
+std::string read_text(const nvinfer1::PluginFieldCollection& fields, const char* name) {
+  const PluginField* const field = find(fields, name);
+  return field == nullptr || field->length == 0 || field->data == nullptr ? std::string() : text_of(*field);
+}
+
 PluginFieldType parsed_type(AttributeKind kind) {
   switch (kind) {
     case AttributeKind::real:

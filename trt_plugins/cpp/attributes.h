@@ -37,6 +37,9 @@ class Attributes {
   std::vector<AttributeRef> refs_;
 };
 
+// The text of a field; empty where there is no such field.
+std::string read_text(const nvinfer1::PluginFieldCollection& fields, const char* name);
+
 // The type in which ONNX parsers give an attribute.
 nvinfer1::PluginFieldType parsed_type(AttributeKind kind);
 

@@ -5,6 +5,9 @@
 
 namespace deployops::trt {
 
+// Of the sizes that the data decides: INT32, as TensorRT demands.
+constexpr int32_t size_type = 6;
+
 // 0 where kernels have no such type.
 inline int32_t onnx_type(nvinfer1::DataType type) {
   switch (type) {

@@ -1,6 +1,7 @@
 #include "plugin.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <sstream>
 
@@ -33,25 +34,55 @@ std::string labels(const PluginSpec& spec) {
   return text;
 }
 
+// "1,3" -> {1, 3}
+std::vector<int64_t> absent_inputs(const PluginFieldCollection& fields) {
+  std::vector<int64_t> absent;
+  std::istringstream text(read_text(fields, absent_inputs_field));
+  for (std::string number; std::getline(text, number, ',');) {
+    require(!number.empty() && number.size() < 4 && number.find_first_not_of("0123456789") == std::string::npos,
+            "attribute `", absent_inputs_field, "` is \"", text.str(), "\"; expected numbers of inputs, \"1,3\"");
+    absent.push_back(std::stoi(number));
+  }
+  return absent;
+}
+
+// Whether outputs shall lie where the arguments are that the operator writes into. TensorRT refuses such plugins where
+// its preview feature kALIASED_PLUGIN_IO_10_03 is off, so it is asked for.
+bool in_place_wanted(const PluginSpec& spec) {
+  const char* const asked = std::getenv("DEPLOYOPS_IN_PLACE");
+  if (asked == nullptr || std::strcmp(asked, "1") != 0) return false;
+  for (const OutputSpec& output : spec.outputs) {
+    if (output.overwrites >= 0) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
-Plugin::Plugin(const PluginSpec& spec, const char* node, const PluginFieldCollection& fields)
-    : spec_(spec),
+Plugin::Plugin(const PluginSpec& spec, const char* node, const PluginFieldCollection& fields, bool in_place)
+    : PluginBuild(in_place),
+      spec_(spec),
       node_(node == nullptr ? "" : node),
       attributes_(std::make_shared<const Attributes>(spec.attributes, fields)),
+      inputs_(spec, absent_inputs(fields)),
       timing_id_(std::string(spec.domain) + "::" + spec.op_type + " " + spec.version + " " + spec.fingerprint + " " +
-                 attributes_->text()) {}
+                 attributes_->text()) {
+  for (int64_t k : inputs_.absent()) absent_ += (absent_.empty() ? "" : ",") + std::to_string(k);
+  if (!absent_.empty()) timing_id_ += " without " + absent_;
+}
 
 // Not the fields: they are made anew, as they point into their plugin.
 Plugin::Plugin(const Plugin& other)
     : IPluginV3(),
       IPluginV3OneCore(),
-      IPluginV3OneBuild(),
+      PluginBuild(other),
       IPluginV3OneRuntime(),
       spec_(other.spec_),
       node_(other.node_),
       attributes_(other.attributes_),
+      inputs_(other.inputs_),
       timing_id_(other.timing_id_),
+      absent_(other.absent_),
       tactic_(other.tactic_),
       input_count_(other.input_count_) {}
 
@@ -60,7 +91,7 @@ std::string Plugin::title() const { return title_of(spec_, node_); }
 nvinfer1::IPluginCapability* Plugin::getCapabilityInterface(nvinfer1::PluginCapabilityType type) noexcept {
   switch (type) {
     case nvinfer1::PluginCapabilityType::kCORE: return static_cast<IPluginV3OneCore*>(this);
-    case nvinfer1::PluginCapabilityType::kBUILD: return static_cast<IPluginV3OneBuild*>(this);
+    case nvinfer1::PluginCapabilityType::kBUILD: return static_cast<nvinfer1::IPluginV3OneBuild*>(this);
     case nvinfer1::PluginCapabilityType::kRUNTIME: return static_cast<IPluginV3OneRuntime*>(this);
   }
   return nullptr;
@@ -76,31 +107,19 @@ IPluginV3* Plugin::attachToContext(nvinfer1::IPluginResourceContext*) noexcept {
 // --- what the node has ---------------------------------------------------------------------------------------
 
 void Plugin::check_counts(int32_t inputs, int32_t outputs) const {
-  int32_t least = 0, most = 0;
-  for (const InputSpec& input : spec_.inputs) {
-    least += input.form == Form::single;
-    most = input.form == Form::variadic || most < 0 ? -1 : most + 1;
-    if (input.form == Form::single && most >= 0) least = most;  // an optional one before it cannot be left out
-  }
-  require(inputs >= least && (most < 0 || inputs <= most), "the node has ", inputs, " inputs; expected ", least,
-          most < 0 ? " or more" : most > least ? " to " + std::to_string(most) : std::string());
-  require(outputs == int32_t(spec_.outputs.count), "the node has ", outputs, " outputs; expected ",
-          spec_.outputs.count);
-}
-
-size_t Plugin::declared(int32_t input) const {
-  size_t first_list = 0;
-  while (first_list < spec_.inputs.count && spec_.inputs[first_list].form != Form::variadic) ++first_list;
-  return std::min(size_t(input), first_list);
-}
-
-bool Plugin::row_takes(const RowSpec& row, int32_t position, DataType type, int32_t inputs) const {
-  const int32_t onnx = onnx_type(type);
-  return onnx != 0 &&
-         onnx == (position < inputs ? row.inputs[declared(position)] : row.outputs[position - inputs]);
+  inputs_.check_count(inputs);
+  require(outputs == getNbOutputs(), "the node has ", outputs, " outputs; expected ", getNbOutputs());
 }
 
 // --- build ---------------------------------------------------------------------------------------------------
+
+#if DEPLOYOPS_ALIASES
+int32_t Plugin::getAliasedInput(int32_t output) noexcept {
+  if (!in_place_ || output < 0 || size_t(output) >= spec_.outputs.count) return -1;
+  const int from = spec_.outputs[size_t(output)].overwrites;
+  return from < 0 ? -1 : inputs_.memory_place(size_t(from));
+}
+#endif
 
 int32_t Plugin::configurePlugin(const DynamicPluginTensorDesc*, int32_t inputs, const DynamicPluginTensorDesc*,
                                 int32_t outputs) noexcept {
@@ -115,10 +134,10 @@ int32_t Plugin::getOutputDataTypes(DataType* types, int32_t outputs, const DataT
   return guarded([this] { return title(); }, failed, [&] {
     check_counts(inputs, outputs);
     for (const RowSpec& row : spec_.rows) {
-      bool fits = true;
-      for (int32_t k = 0; fits && k < inputs; ++k) fits = row_takes(row, k, input_types[k], inputs);
-      if (!fits) continue;
-      for (int32_t k = 0; k < outputs; ++k) types[k] = tensorrt_type(row.outputs[k]);
+      if (!inputs_.takes(row, inputs - 1, inputs, [&](int32_t k) { return input_types[k]; })) continue;
+      for (int32_t k = 0; k < outputs; ++k) {
+        types[k] = tensorrt_type(size_t(k) < spec_.outputs.count ? row.outputs[k] : size_type);
+      }
       return 0;
     }
     std::string given;
@@ -127,18 +146,43 @@ int32_t Plugin::getOutputDataTypes(DataType* types, int32_t outputs, const DataT
   });
 }
 
-int32_t Plugin::getOutputShapes(const DimsExprs* inputs, int32_t input_count, const DimsExprs*, int32_t,
-                                DimsExprs* outputs, int32_t output_count, IExprBuilder& builder) noexcept {
+int32_t Plugin::getOutputShapes(const DimsExprs* inputs, int32_t input_count, const DimsExprs* values,
+                                int32_t value_count, DimsExprs* outputs, int32_t output_count,
+                                IExprBuilder& builder) noexcept {
   return guarded([this] { return title(); }, failed, [&] {
     check_counts(input_count, output_count);
-    std::vector<SymbolicTensor> tensors(std::max(size_t(input_count), spec_.inputs.count));
-    for (int32_t k = 0; k < input_count; ++k) tensors[size_t(k)] = {inputs[k].nbDims, &inputs[k], &builder};
-    std::vector<SymbolicShape> shapes(spec_.outputs.count);
-    spec_.shapes(tensors.data(), shapes.data());
-    for (int32_t k = 0; k < output_count; ++k) {
-      outputs[k].nbDims = shapes[size_t(k)].rank;
-      for (int d = 0; d < outputs[k].nbDims; ++d) outputs[k].d[d] = shapes[size_t(k)].sizes[d].in(builder);
+    inputs_.check_value_count(value_count);
+    std::vector<SymbolicTensor> tensors(inputs_.slots(input_count));
+    for (int32_t k = 0; k < input_count; ++k) {
+      if (!inputs_.stands_in(k)) tensors[inputs_.slot(k)] = {inputs[k].nbDims, &inputs[k], &builder, nullptr};
     }
+    for (int32_t k = 0; k < value_count; ++k) {
+      tensors[inputs_.value_slot(k)] = {values[k].nbDims, &values[k], &builder, nullptr};
+    }
+    const DataSizes& data = spec_.data_sizes;
+    std::vector<SymbolicShape> shapes(spec_.outputs.count), usual(spec_.outputs.count);
+    spec_.shapes(tensors.data(), shapes.data());
+    if (data.usual != nullptr) data.usual(tensors.data(), usual.data());
+    std::vector<const nvinfer1::IDimensionExpr*> sizes(size_t(data.count), nullptr);
+    for (size_t k = 0; k < shapes.size(); ++k) {
+      outputs[k].nbDims = shapes[k].rank;
+      for (int d = 0; d < shapes[k].rank; ++d) {
+        const Size& size = shapes[k].sizes[d];
+        const int32_t number = data.count == 0 ? -1 : data.numbers[k][d];
+        if (number < 0) {
+          outputs[k].d[d] = size.in(builder);
+          continue;
+        }
+        const nvinfer1::IDimensionExpr*& declared = sizes[size_t(number)];
+        if (declared == nullptr) {
+          const Size optimum = data.usual != nullptr ? usual[k].sizes[d] : floor_divide(size + Size(1), Size(2));
+          declared = builder.declareSizeTensor(int32_t(shapes.size()) + number, *optimum.in(builder), *size.in(builder));
+          require(declared != nullptr, "TensorRT does not take a size that the data decides");
+        }
+        outputs[k].d[d] = declared;
+      }
+    }
+    for (size_t k = shapes.size(); k < size_t(output_count); ++k) outputs[k].nbDims = 0;
     return 0;
   });
 }
@@ -148,9 +192,7 @@ bool Plugin::supportsFormatCombination(int32_t position, const DynamicPluginTens
   return guarded([this] { return title(); }, false, [&] {
     if (tensors[position].desc.format != nvinfer1::TensorFormat::kLINEAR) return false;
     for (const RowSpec& row : spec_.rows) {
-      bool fits = true;
-      for (int32_t k = 0; fits && k <= position; ++k) fits = row_takes(row, k, tensors[k].desc.type, inputs);
-      if (fits) return true;
+      if (inputs_.takes(row, position, inputs, [&](int32_t k) { return tensors[k].desc.type; })) return true;
     }
     return false;
   });
@@ -192,6 +234,38 @@ int32_t Plugin::onShapeChange(const PluginTensorDesc*, int32_t inputs, const Plu
   });
 }
 
+void Plugin::bound_sizes(const std::vector<TensorRef>& given, std::vector<TensorRef>& made,
+                         std::vector<SymbolicShape>& shapes) const {
+  if (spec_.data_sizes.count == 0) return;
+  std::vector<SymbolicTensor> tensors(given.size());
+  for (size_t k = 0; k < given.size(); ++k) tensors[k] = {given[k].rank, nullptr, nullptr, given[k].sizes};
+  shapes.resize(spec_.outputs.count);
+  spec_.shapes(tensors.data(), shapes.data());
+  for (size_t k = 0; k < shapes.size(); ++k) {
+    for (int d = 0; d < shapes[k].rank; ++d) {
+      shapes[k].numbers[d] = shapes[k].sizes[d].value();
+      require(spec_.data_sizes.numbers[k][d] < 0 || shapes[k].numbers[d] <= INT32_MAX, "dimension ", d, " of `",
+              spec_.outputs[k].name, "` may be ", shapes[k].numbers[d], "; TensorRT's sizes have 32 bits");
+    }
+    made[k].sizes = shapes[k].numbers;
+    made[k].rank = shapes[k].rank;
+  }
+}
+
+void Plugin::copy_overwritten(const std::vector<TensorRef>& given, const std::vector<TensorRef>& made,
+                              const PluginTensorDesc* out, cudaStream_t stream) const {
+  for (size_t k = 0; k < spec_.outputs.count; ++k) {
+    const int from = spec_.outputs[k].overwrites;
+    if (from < 0 || given[size_t(from)].data == made[k].data) continue;
+    size_t bytes = bytes_of(out[k].type);
+    for (int d = 0; d < made[k].rank; ++d) bytes *= size_t(made[k].sizes[d]);
+    if (bytes == 0) continue;
+    const cudaError_t copied =
+        cudaMemcpyAsync(made[k].data, given[size_t(from)].data, bytes, cudaMemcpyDeviceToDevice, stream);
+    if (copied != cudaSuccess) throw std::runtime_error(cudaGetErrorString(copied));
+  }
+}
+
 int32_t Plugin::enqueue(const PluginTensorDesc* in, const PluginTensorDesc* out, const void* const* inputs,
                         void* const* outputs, void*, cudaStream_t stream) noexcept {
   return guarded([this] { return title(); }, failed, [&]() -> int32_t {
@@ -204,35 +278,25 @@ int32_t Plugin::enqueue(const PluginTensorDesc* in, const PluginTensorDesc* out,
       t.dtype = onnx_type(desc.type);
       return t;
     };
-    std::vector<TensorRef> given(std::max(size_t(input_count_), spec_.inputs.count)), made(spec_.outputs.count);
-    for (int32_t k = 0; k < input_count_; ++k) given[size_t(k)] = tensor(in[k], inputs[k]);
+    std::vector<TensorRef> given(inputs_.slots(input_count_)), made(static_cast<size_t>(getNbOutputs()));
+    for (int32_t k = 0; k < input_count_; ++k) {
+      if (!inputs_.stands_in(k)) given[inputs_.slot(k)] = tensor(in[k], inputs[k]);
+    }
     for (size_t k = 0; k < made.size(); ++k) made[k] = tensor(out[k], outputs[k]);
+    std::vector<SymbolicShape> bounds;
+    bound_sizes(given, made, bounds);
 
     size_t row = 0;
-    for (; row < spec_.rows.count; ++row) {
-      bool fits = true;
-      for (int32_t k = 0; fits && k < input_count_; ++k) fits = row_takes(spec_.rows[row], k, in[k].type, input_count_);
-      if (fits) break;
-    }
+    const auto type_of = [&](int32_t k) { return in[k].type; };
+    while (row < spec_.rows.count && !inputs_.takes(spec_.rows[row], input_count_ - 1, input_count_, type_of)) ++row;
     require(row < spec_.rows.count, "no kernel for these dtypes; there are kernels for: ", labels(spec_));
-
-    // An argument that the operator writes into: its content goes where the output is.
-    for (size_t k = 0; k < made.size(); ++k) {
-      const int from = spec_.outputs[k].overwrites;
-      if (from < 0 || given[size_t(from)].data == made[k].data) continue;
-      size_t bytes = bytes_of(out[k].type);
-      for (int d = 0; d < made[k].rank; ++d) bytes *= size_t(made[k].sizes[d]);
-      if (bytes == 0) continue;
-      const cudaError_t copied =
-          cudaMemcpyAsync(made[k].data, given[size_t(from)].data, bytes, cudaMemcpyDeviceToDevice, stream);
-      if (copied != cudaSuccess) throw std::runtime_error(cudaGetErrorString(copied));
-    }
+    copy_overwritten(given, made, out, stream);
 
     const Parallel one_thread;
     OperatorCall call{};
     call.parallel = &one_thread;
     call.inputs = given.data();
-    call.input_count = size_t(input_count_);
+    call.input_count = inputs_.given(input_count_);  // a list ends there
     call.attributes = attributes_->refs();
     call.outputs = made.data();
     const cudaError_t error = spec_.launcher()->launch(call, row, stream, tactic_);
@@ -250,6 +314,10 @@ const PluginFieldCollection* Plugin::getFieldsToSerialize() noexcept {
     fields_ = attributes_->fields();
     fields_.emplace_back(fingerprint_field, spec_.fingerprint, nvinfer1::PluginFieldType::kCHAR,
                          int32_t(std::strlen(spec_.fingerprint) + 1));
+    if (!absent_.empty()) {
+      fields_.emplace_back(absent_inputs_field, absent_.c_str(), nvinfer1::PluginFieldType::kCHAR,
+                           int32_t(absent_.size() + 1));
+    }
     collection_ = {int32_t(fields_.size()), fields_.data()};
     return static_cast<const PluginFieldCollection*>(&collection_);
   });
@@ -259,6 +327,11 @@ const PluginFieldCollection* Plugin::getFieldsToSerialize() noexcept {
 
 Creator::Creator(const PluginSpec& spec) : spec_(spec) {
   for (const AttributeSpec& a : spec.attributes) fields_.emplace_back(a.name, nullptr, parsed_type(a.kind), 1);
+  for (size_t k = 0; k + 1 < spec.inputs.count; ++k) {  // the last one is left out without a word
+    if (spec.inputs[k].form != Form::optional) continue;
+    fields_.emplace_back(absent_inputs_field, nullptr, parsed_type(AttributeKind::text), 1);
+    break;
+  }
   collection_ = {int32_t(fields_.size()), fields_.data()};
 }
 
@@ -276,7 +349,7 @@ IPluginV3* Creator::createPlugin(const char* name, const PluginFieldCollection* 
               "the engine was built with another declaration of this operator: build it again with this library, or "
               "load the library that it was built with");
     }
-    return new Plugin(spec_, name, given);
+    return new Plugin(spec_, name, given, in_place_wanted(spec_));
   });
 }
 

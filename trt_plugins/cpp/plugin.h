@@ -10,16 +10,36 @@
 
 #include "tensorrt.h"
 #include "attributes.h"
+#include "node_inputs.h"
 #include "plugin_table.h"
 
 namespace deployops::trt {
 
+// Since 10.3 a plugin can say that an output lies where an input does. (TensorRT-RTX has a numbering of its own.)
+#if NV_TENSORRT_MAJOR == 10 && NV_TENSORRT_MINOR < 3
+#define DEPLOYOPS_ALIASES 0
+using NewestBuild = nvinfer1::IPluginV3OneBuild;
+#else
+#define DEPLOYOPS_ALIASES 1
+using NewestBuild = nvinfer1::IPluginV3OneBuildV2;
+#endif
+
+// Its second version only where it is wanted: TensorRT before 10.3 knows the first, of which the second is an extension.
+class PluginBuild : public NewestBuild {
+ public:
+  nvinfer1::InterfaceInfo getInterfaceInfo() const noexcept final { return {"PLUGIN_V3ONE_BUILD", in_place_ ? 2 : 1, 0}; }
+
+ protected:
+  explicit PluginBuild(bool in_place) : in_place_(in_place && DEPLOYOPS_ALIASES) {}
+  const bool in_place_;  // outputs lie where the arguments are that the operator writes into
+};
+
 class Plugin final : public nvinfer1::IPluginV3,
                      public nvinfer1::IPluginV3OneCore,
-                     public nvinfer1::IPluginV3OneBuild,
+                     public PluginBuild,
                      public nvinfer1::IPluginV3OneRuntime {
  public:
-  Plugin(const PluginSpec& spec, const char* node, const nvinfer1::PluginFieldCollection& fields);
+  Plugin(const PluginSpec& spec, const char* node, const nvinfer1::PluginFieldCollection& fields, bool in_place);
   Plugin(const Plugin& other);
   Plugin& operator=(const Plugin&) = delete;
 
@@ -41,11 +61,14 @@ class Plugin final : public nvinfer1::IPluginV3,
                           IExprBuilder& builder) noexcept override;
   bool supportsFormatCombination(int32_t position, const nvinfer1::DynamicPluginTensorDesc* tensors, int32_t inputs,
                                  int32_t outputs) noexcept override;
-  int32_t getNbOutputs() const noexcept override { return int32_t(spec_.outputs.count); }
+  int32_t getNbOutputs() const noexcept override { return int32_t(spec_.outputs.count) + spec_.data_sizes.count; }
   int32_t getNbTactics() noexcept override;
   int32_t getValidTactics(int32_t* tactics, int32_t count) noexcept override;
   const char* getTimingCacheID() noexcept override { return timing_id_.c_str(); }
   int32_t getFormatCombinationLimit() noexcept override { return int32_t(spec_.rows.count); }
+#if DEPLOYOPS_ALIASES
+  int32_t getAliasedInput(int32_t output) noexcept override;
+#endif
 
   // runtime
   int32_t setTactic(int32_t tactic) noexcept override;
@@ -60,14 +83,19 @@ class Plugin final : public nvinfer1::IPluginV3,
  private:
   std::string title() const;
   void check_counts(int32_t inputs, int32_t outputs) const;
-  // The place in the declaration of a node's input. Lists come last and are of one dtype: the first stands for all.
-  size_t declared(int32_t input) const;
-  bool row_takes(const RowSpec& row, int32_t position, nvinfer1::DataType type, int32_t inputs) const;
+  // Where the data decides sizes, an output's sizes are unknown until the kernel ran: at their upper bounds.
+  void bound_sizes(const std::vector<TensorRef>& given, std::vector<TensorRef>& made,
+                   std::vector<SymbolicShape>& shapes) const;
+  // The arguments that the operator writes into: their content goes where the outputs are.
+  void copy_overwritten(const std::vector<TensorRef>& given, const std::vector<TensorRef>& made,
+                        const nvinfer1::PluginTensorDesc* out, cudaStream_t stream) const;
 
   const PluginSpec& spec_;
   std::string node_;
   std::shared_ptr<const Attributes> attributes_;
+  NodeInputs inputs_;
   std::string timing_id_;
+  std::string absent_;  // inputs that stand for absent ones, as in the node's attribute
   int tactic_ = 0;
   int32_t input_count_ = 0;  // of the node, known from onShapeChange on
   std::vector<nvinfer1::PluginField> fields_;

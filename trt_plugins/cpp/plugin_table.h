@@ -7,6 +7,14 @@
 
 namespace deployops::trt {
 
+// Sizes of outputs that the data decides. Each is one more output, an INT32 number, which the kernel writes.
+struct DataSizes {
+  int32_t count;
+  const int32_t* const* numbers;  // for each output, for each of its dims: which of them it is, or −1
+  // As `PluginSpec::shapes`, which gives their upper bounds, with the sizes to tune for. Null: half of each bound.
+  void (*usual)(const SymbolicTensor* inputs, SymbolicShape* outputs);
+};
+
 struct PluginSpec {
   const char* name;         // the torch operator, acme::swish
   const char* fingerprint;  // of the declaration: an engine made with another one would pass arguments wrongly
@@ -14,11 +22,13 @@ struct PluginSpec {
   const char* op_type;      // the plugin's name
   const char* version;
   Table<InputSpec> inputs;
+  const bool* shape_inputs;  // for each input: TensorRT gives its values, as sizes, and the kernel does not see it
   Table<AttributeSpec> attributes;
   Table<OutputSpec> outputs;
   Table<RowSpec> rows;
   // Shapes of the outputs. Throws InputError where the inputs do not fit.
   void (*shapes)(const SymbolicTensor* inputs, SymbolicShape* outputs);
+  DataSizes data_sizes;
   const Launcher* (*launcher)();
 };
 

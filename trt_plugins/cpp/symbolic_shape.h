@@ -14,10 +14,12 @@ using nvinfer1::DimsExprs;
 using nvinfer1::IDimensionExpr;
 using nvinfer1::IExprBuilder;
 
+// What a shape rule sees of an input. Of a shape input, its values are the dims.
 struct SymbolicTensor {
   int rank = -1;  // −1: absent
   const DimsExprs* dims = nullptr;
   IExprBuilder* builder = nullptr;
+  const int64_t* numbers = nullptr;  // instead of expressions, where an engine runs
 };
 
 // A size in a formula: a number, or an expression of the builder.
@@ -26,6 +28,7 @@ class Size {
   Size() = default;
   explicit Size(int64_t value) : value_(value) {}
   static Size of(const SymbolicTensor& t, int dim) {
+    if (t.numbers != nullptr) return Size(t.numbers[dim]);
     const IDimensionExpr* e = t.dims->d[dim];
     Size size(e->isConstant() ? e->getConstantValue() : 0);
     if (!e->isConstant()) {
@@ -101,6 +104,7 @@ inline Size broadcast(const Size& a, const Size& b) {
 struct SymbolicShape {
   int rank = 0;
   Size sizes[nvinfer1::Dims::MAX_DIMS];
+  int64_t numbers[nvinfer1::Dims::MAX_DIMS] = {};  // the same, where they are all known
 };
 
 inline SymbolicShape shape_like(const SymbolicTensor& t) {

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ...symbolic.operator import Operator
 
-__all__ = ["Built", "Sanitizer", "build", "device_jobs"]
+__all__ = ["Built", "Sanitizer", "build", "device_jobs", "kernel_flags"]
 
 Sanitizer = Literal["address", "thread"]
 
@@ -135,18 +135,21 @@ def build(
 
 
 def _kernel_job(op: Operator, compiler: Compiler, sanitize: Sanitizer | None) -> CompileJob:
+    from ...native.data_sizes import data_sizes
     from ...native.shape_rules import FromKernel, shape_rules
     from ...native.signature import check_compilable
 
     check_compilable(op)
     kernel = find_kernel(op, ".cuh")
     _expect_portable(kernel)
-    by_kernel = [name for name, rule in shape_rules(op).items() if isinstance(rule, FromKernel)]
+    decided = data_sizes(op)
+    rules = shape_rules(op, "bound") if decided is None else decided.bound
+    by_kernel = [name for name, rule in rules.items() if isinstance(rule, FromKernel)]
     return CompileJob(
         name=f"{op.name} (emulated)",
         source=cuda_entries(op, kernel.name, by_kernel),
         compiler=compiler,
-        flags=_kernel_flags(sanitize),
+        flags=kernel_flags(sanitize),
         include_dirs=(_CPP / "include", INCLUDE, kernel.parent),
     )
 
@@ -176,7 +179,8 @@ def _compiled(cache: Cache, job: CompileJob, op: Operator) -> Path | DeployOpsEr
         return CompileError(text, output=e.output, log=e.log)
 
 
-def _kernel_flags(sanitize: Sanitizer | None) -> tuple[str, ...]:
+def kernel_flags(sanitize: Sanitizer | None = None) -> tuple[str, ...]:
+    """How code is compiled that the emulation runs."""
     flags = (*_runtime_flags(sanitize), *_SMALL_LIMITS)
     if sanitize == "address":
         return (*flags, *_ADDRESS)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...symbolic.checking.tally import CheckResult, Tally
     from ...symbolic.operator import Operator
 
-__all__ = ["emulate"]
+__all__ = ["Judge", "emulate"]
 
 _NAMES: dict[Sanitizer | None, str] = {
     None: "emulated",
@@ -108,7 +108,7 @@ def _check(library: EmulatedLibrary, op: Operator, tally: Tally, sanitize: Sanit
         except Exception as e:  # whatever the user's reference raises
             tally.unchecked.append(f"the reference fails in float64 ({type(e).__name__})")
             continue
-        judge = _Judge(run, by_torch, exact)
+        judge = Judge(run, by_torch, exact)
         for tactic, plan in _plans(tactics, number, sanitize):
             _check_one(library, judge, tactic, tactics, plan, tally)
             if sum(map(len, tally.faults.values())) >= _MOST_FAULTS:
@@ -123,7 +123,7 @@ def _plans(tactics: int, number: int, sanitize: Sanitizer | None) -> Iterator[tu
             yield tactic, plan
 
 
-class _Judge:
+class Judge:
     """Compares outputs with the reference; the same outputs once."""
 
     def __init__(
@@ -157,7 +157,7 @@ def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _check_one(
-    library: EmulatedLibrary, judge: _Judge, tactic: int, tactics: int, plan: _Plan, tally: Tally
+    library: EmulatedLibrary, judge: Judge, tactic: int, tactics: int, plan: _Plan, tally: Tally
 ) -> None:
     run = judge.run
     where = f"tactic {tactic}, {plan}" if tactics > 1 else str(plan)

@@ -110,7 +110,8 @@ class EmulatedLibrary:
             workers: threads of the operating system; 0: one per core. One under a sanitizer.
             alignment: bytes. Tensors end at memory that may not be touched, as far as this allows; 0: they begin
                 there.
-            like: tensors with the outputs' shapes and dtypes; None: the fake kernel tells them.
+            like: tensors with the outputs' shapes and dtypes; None: the fake kernel tells them. Where the data
+                decides a size, its declared upper bound does, and the kernel says how much of it counts.
 
         Raises:
             UsageError: the library lacks the operator.
@@ -120,14 +121,14 @@ class EmulatedLibrary:
         if isinstance(op, str):
             op = self._operator(op)
         number = self._number(op)
-        call, shapes = packed(op, number, args, kwargs or {}, (tactic, seed, workers, alignment), like)
+        call, expected = packed(op, number, args, kwargs or {}, (tactic, seed, workers, alignment), like)
         reply = self._answer(call, op)
         if reply.outcome == "refused":
             raise KernelRefusal(f"{op.name}: {reply.text}")
         if reply.outcome == "failed":
             folders = self.built.folders[op.name]
             raise KernelFault(f"{op.name}: {with_places(reply.text, self.built.path, folders)}")
-        return [unpacked(content, t) for content, t in zip(reply.outputs, shapes, strict=True)]
+        return unpacked(op, reply.outputs, expected)
 
     def _operator(self, name: str) -> Operator:
         if name not in self._operators:

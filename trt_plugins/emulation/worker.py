@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from ...native.cpu_library import AttributeRef, OperatorCall, TensorRef, fill_list
 from .calls import Call, Memory, Reply
 
-__all__ = ["main"]
+__all__ = ["attribute_refs", "main"]
 
 _TEXT_SIZE = 4096
 
@@ -66,7 +66,7 @@ class _Library:
                     outputs[k] = inputs[output]
                 else:
                     self._place(outputs[k], output, call.alignment, held)
-            attributes = _attributes(call, held)
+            attributes = attribute_refs(call, held)
             packed = OperatorCall(None, inputs, len(call.inputs), attributes, outputs, None)
             text = ctypes.create_string_buffer(_TEXT_SIZE)
             outcome = self._c.deployops_emulated_run(
@@ -100,7 +100,8 @@ class _Library:
         ref.data, ref.sizes, ref.rank, ref.dtype = address, sizes, len(memory.sizes), memory.dtype
 
 
-def _attributes(call: Call, held: list[Any]) -> Any:
+def attribute_refs(call: Call, held: list[Any]) -> Any:
+    """The attributes of a call as a launcher takes them; `held` keeps what they refer to."""
     refs = (AttributeRef * max(len(call.attributes), 1))()
     for ref, (onnx_type, value) in zip(refs, call.attributes, strict=False):
         if value is None:

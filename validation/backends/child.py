@@ -108,17 +108,22 @@ class Child:
         self._log.seek(max(size - _LOG_BYTES, 0))
         return self._log.read().decode(errors="replace")
 
-    def close(self, patience_s: float = 1) -> None:
-        """Let it end by itself, as it does when its input ends, and end it where it does not."""
+    def close(self, patience_s: float = 1) -> Ending | None:
+        """Let it end by itself, as it does when its input ends, and end it where it does not.
+
+        Returns how it ended where it did so by itself, and badly: when its libraries were unloaded.
+        """
+        last = None
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 with suppress(OSError):  # unsent bytes to a process that is gone
                     stream.close()
-        if patience_s:
-            self.wait(patience_s)
+        if patience_s and (code := self.wait(patience_s)):
+            last = ending_of(code, self.log(), oom_before=self._oom_before)
         self._finalizer()
         self._log.close()
         self._folder.cleanup()
+        return last
 
 
 def _end(process: subprocess.Popen[Any]) -> None:

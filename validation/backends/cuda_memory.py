@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ...errors import NotCheckedError
 
-__all__ = ["Buffer", "Device", "open_device"]
+__all__ = ["Buffer", "Device", "open_device", "tensor_of"]
 
 Array = npt.NDArray[Any]
 
@@ -27,7 +27,12 @@ class Buffer(Protocol):
 
 
 class Device(Protocol):
-    """The GPU. Copies and runs are in the order of one stream; `timed` is milliseconds by events on it."""
+    """The GPU. Copies and runs are in the order of one stream; `timed` is milliseconds by events on it.
+
+    `adopt`: a tensor of torch's that lies on this GPU as a buffer, without a copy; None for anything else. `begin` and `end`
+    put what is between them in order with the caller's stream of torch. `tensor`: a buffer as a tensor of torch's on the GPU
+    (of host memory, on the host); the two last raise NotCheckedError where torch has no CUDA.
+    """
 
     name: str
     stream: int
@@ -37,6 +42,10 @@ class Device(Protocol):
     def download(self, buffer: Buffer, size: int) -> Array: ...
     def synchronize(self) -> None: ...
     def timed(self, call: Callable[[], object]) -> float: ...
+    def adopt(self, value: Any) -> Buffer | None: ...
+    def begin(self) -> None: ...
+    def end(self) -> None: ...
+    def tensor(self, place: Any, dtype: str, shape: tuple[int, ...]) -> Any: ...
 
 
 def open_device() -> Device:
@@ -64,6 +73,15 @@ class _TorchBuffer:
         self.tensor = torch.empty(max(size, 1), dtype=torch.uint8, device=device)
         self.address = int(self.tensor.data_ptr())
         self.size = size
+
+
+class _Adopted:
+    """A caller's tensor, kept alive as long as the engine has its address."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+        self.address = int(tensor.data_ptr())
+        self.size = tensor.numel() * tensor.element_size()
 
 
 class _Torch:
@@ -106,6 +124,30 @@ class _Torch:
         end.record(self._stream)
         end.synchronize()
         return float(begin.elapsed_time(end))
+
+    def adopt(self, value: Any) -> Buffer | None:
+        if not isinstance(value, self._torch.Tensor) or value.device != self._device or not value.numel():
+            return None
+        # the caller's stream may still be writing it; torch must not hand the memory on while ours reads it
+        self._stream.wait_stream(self._torch.cuda.current_stream(self._device))
+        tensor = value.detach()
+        if not tensor.is_contiguous():
+            with self._torch.cuda.stream(self._stream):
+                tensor = tensor.contiguous()
+            value.record_stream(self._stream)
+        tensor.record_stream(self._stream)
+        return _Adopted(tensor)
+
+    def begin(self) -> None:
+        self._stream.wait_stream(self._torch.cuda.current_stream(self._device))
+
+    def end(self) -> None:
+        self._torch.cuda.current_stream(self._device).wait_stream(self._stream)
+
+    def tensor(self, place: Any, dtype: str, shape: tuple[int, ...]) -> Any:
+        return tensor_of(
+            self._torch, place, dtype, shape, self._device, self._torch.cuda.current_stream(self._device)
+        )
 
 
 class _PycudaBuffer:
@@ -152,6 +194,38 @@ class _Pycuda:
         end.record(self._stream)
         end.synchronize()
         return float(end.time_since(begin))
+
+    def adopt(self, value: Any) -> Buffer | None:
+        return None  # only torch makes tensors on the GPU, and it has no CUDA here
+
+    def begin(self) -> None:
+        raise NotCheckedError("tensors on the GPU need a torch with CUDA; arrays are run by pycuda")
+
+    def end(self) -> None:
+        self.begin()
+
+    def tensor(self, place: Any, dtype: str, shape: tuple[int, ...]) -> Any:
+        self.begin()
+
+
+def tensor_of(torch: Any, place: Any, dtype: str, shape: tuple[int, ...], device: Any, reader: Any) -> Any:
+    """The bytes of a buffer as a tensor: no copy on the GPU. `place`: a buffer, host memory, or None for an empty output.
+
+    `reader`: the stream that will use it.
+    """
+    kind = getattr(torch, dtype)
+    count = int(np.prod(shape, dtype=np.int64))
+    if place is None or not count:
+        return torch.empty(shape, dtype=kind, device=device)
+    size = count * torch.empty((), dtype=kind).element_size()
+    if isinstance(place, np.ndarray):
+        return torch.from_numpy(place[:size].copy()).view(kind).reshape(shape)
+    if reader is not None:
+        place.tensor.record_stream(reader)
+    raw = place.tensor
+    if raw.dtype != torch.uint8:  # an input that the output shares its memory with
+        raw = raw.reshape(-1).view(torch.uint8)
+    return raw[:size].view(kind).reshape(shape)
 
 
 def _bytes_of(array: Array) -> Array:

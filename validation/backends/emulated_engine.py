@@ -122,7 +122,8 @@ class EmulatedEngine:
                 raise EngineError(str(error))
         usable = [op for op in operators if op.name not in failed]
         if not usable:
-            reasons = "; ".join(str(e).splitlines()[0] for e in failed.values())
+            # the whole message on one line: where its first line ends in a colon, the reason is in the next ones
+            reasons = "; ".join(" ".join(str(e).split())[:300] for e in failed.values())
             raise NotCheckedError(reasons or "the model has no declared operator")
         if failed:
             self.notes.append(

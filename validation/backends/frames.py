@@ -10,9 +10,16 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["read", "write"]
+__all__ = ["Garbled", "read", "write"]
 
 Array = npt.NDArray[Any]
+
+# A trace of a profile is the longest text there is.
+_LONGEST_HEADER = 1 << 30
+
+
+class Garbled(Exception):
+    """What was read is no message: somebody else has written to the stream."""
 
 
 def write(stream: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, Array] | None = None) -> None:
@@ -30,12 +37,19 @@ def write(stream: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, Arr
 
 
 def read(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Read one message. Raises EOFError if the other side is gone."""
+    """Read one message. Raises EOFError if the other side is gone, Garbled for what is no message."""
     (length,) = struct.unpack("<Q", _exactly(stream, 8))
-    header: dict[str, Any] = json.loads(_exactly(stream, length))
+    if length > _LONGEST_HEADER:
+        raise Garbled
+    try:
+        header: dict[str, Any] = json.loads(_exactly(stream, length))
+        described = [
+            (name, _dtype(dtype), [int(n) for n in shape]) for name, dtype, shape in header.pop("arrays")
+        ]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise Garbled from error
     arrays = {}
-    for name, dtype_name, shape in header.pop("arrays"):
-        dtype = _dtype(dtype_name)
+    for name, dtype, shape in described:
         count = int(np.prod(shape, dtype=np.int64))
         raw = _exactly(stream, count * dtype.itemsize)
         arrays[name] = np.frombuffer(raw, dtype=dtype).reshape(shape)

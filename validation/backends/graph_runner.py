@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from .endings import Ending
 from .feeding import feed
 from .isolated import IsolatedEngine
 from .runner import LIMIT_S, Sample
@@ -48,6 +49,11 @@ class GraphRunner:
             self.notes["the memory limit is not kept: it is that of a child process, and there is none"] = (
                 None
             )
+
+    @property
+    def last_act(self) -> Ending | None:
+        """How the process ended after it was told to, where that went wrong."""
+        return getattr(self._engine, "last_act", None)
 
     def run(self, inputs: Sequence[tuple[str, Any]], sample: Sample | None = None) -> list[Array]:
         """See `Runner.run`."""

@@ -16,7 +16,7 @@ from ...ort_ops.arrays import Slot, UnfitTypeError
 from ...ort_ops.engine import EngineError
 from . import frames
 from .child import Child
-from .endings import is_out_of_memory, steady
+from .endings import Ending, is_out_of_memory, steady
 from .runner import GaveUp, ReopenError, RunnerFault
 
 __all__ = ["IsolatedEngine"]
@@ -25,6 +25,7 @@ Array = npt.NDArray[Any]
 
 _MODULE = f"{__package__}.serving"
 _MOST_FAULTS = 2  # in a row
+_GARBLED = "the runtime's process sent something that is no answer: a library in it writes to file descriptors that are not its own"
 
 
 class IsolatedEngine:
@@ -54,6 +55,9 @@ class IsolatedEngine:
         self._child: Child | None = None
         self._faults = 0
         self._last_fault = ""
+        self.last_act: Ending | None = (
+            None  # how its process ended after it was told to, where that went wrong
+        )
         self.notes: list[str] = []
         self._open()
 
@@ -96,7 +100,7 @@ class IsolatedEngine:
 
     def close(self) -> None:
         """End the child."""
-        self._stop(patience_s=1)
+        self.last_act = self._stop(patience_s=1) or self.last_act
 
     def _ask(
         self, request: Mapping[str, Any], arrays: Mapping[str, Array] | None = None
@@ -116,6 +120,10 @@ class IsolatedEngine:
         try:
             frames.write(child.requests, request, arrays)
             answer, results = frames.read(child.answers)
+        except frames.Garbled:
+            log = steady(child.log())
+            self._stop()
+            raise self._fault(RunnerFault("crash", _GARBLED, log)) from None
         except (EOFError, OSError):
             raise self._ended(child, self._limit if late.is_set() else None) from None
         except BaseException:  # an interrupt: the answer to this request would be taken for the next one's
@@ -134,7 +142,12 @@ class IsolatedEngine:
         if ending.kind == "hang":
             text = f"the runtime did not answer within {late_s:g} s and was stopped"
         else:
-            text = f"the runtime's process ended: {ending.text}{said}"
+            quietly = (
+                ", in the middle of a run: a library in it called exit"
+                if ending.text == "exit code 0"
+                else ""
+            )
+            text = f"the runtime's process ended: {ending.text}{quietly}{said}"
         return self._fault(RunnerFault(ending.kind, text, ending.log))
 
     def _error(self, child: Child, kind: str, message: str) -> Exception:
@@ -157,7 +170,6 @@ class IsolatedEngine:
         self._last_fault = str(fault)
         return fault
 
-    def _stop(self, patience_s: float = 0) -> None:
+    def _stop(self, patience_s: float = 0) -> Ending | None:
         child, self._child = self._child, None
-        if child is not None:
-            child.close(patience_s)
+        return None if child is None else child.close(patience_s)

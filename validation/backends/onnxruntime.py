@@ -13,8 +13,9 @@ from typing import Any
 from ...errors import DeployOpsError, ModelFileError, NotCheckedError
 from ...ort_ops.coverage import has_shipped_operators
 from ...ort_ops.diagnosis import parsed
-from ...ort_ops.inspection.domains import is_custom
-from ...ort_ops.library import NAME, ort_library, shipped_folder
+from ...ort_ops.library import ort_library, shipped_library
+from ...ort_ops.shipped_operators import newest_shipped, shipped_versions
+from ...symbolic.graph_inspection.domains import is_custom
 from .cores import usable_cores
 from .cuda import driver_missing
 from .graph_runner import GraphRunner
@@ -126,7 +127,7 @@ def _library_missing(request: Request) -> str:
         wanted = f" with {', '.join(custom.bare)}" if custom.bare else ""
         return f"no custom-operator library{wanted} is given, and the model has no operator that comes with deployops"
     compiler = os.environ.get("CXX") or "g++"
-    if not (shipped_folder() / NAME).is_file() and not (shutil.which(compiler) or shutil.which("clang++")):
+    if not shipped_library("ort-cpu").is_file() and not (shutil.which(compiler) or shutil.which("clang++")):
         return f"the library of the shipped operators is not built, and there is no C++ compiler ({compiler}, clang++)"
     return ""
 
@@ -144,6 +145,9 @@ def _cuda_missing(request: Request) -> str:
         )
     if reason := driver_missing():
         reasons.append(reason)
+    custom = _custom(request)
+    if custom.bare and not custom.shipped and not request.libraries:
+        reasons.append(f"no custom-operator library with {', '.join(custom.bare)} is given")
     return "; ".join(reasons)
 
 
@@ -172,7 +176,18 @@ def _open_library(request: Request) -> OnnxRuntime:
 
 def _open_cuda(request: Request) -> OnnxRuntime:
     # `session` refuses where the provider is not at work, which the runtime would pass over in silence
-    runner = _opened("onnxruntime-cuda", request, request.libraries, providers=[_CUDA])
+    libraries, note = list(request.libraries), ""
+    custom = _custom(request)
+    if custom.shipped and not _brings_shipped(request.libraries):
+        try:
+            libraries.append(Path(ort_library("ort-cuda")))
+        except DeployOpsError as error:
+            note = f"the library of the shipped operators for CUDA is not built: {error}"
+            if any(shipped_versions(*name.rpartition("::")[::2]) for name in custom.bare):
+                raise NotCheckedError(note) from error
+    runner = _opened("onnxruntime-cuda", request, libraries, providers=[_CUDA])
+    if note:
+        runner.notes[f"custom operators ran as their bodies: {note}"] = None
     runner.notes["times on the GPU contain the copies of inputs and outputs"] = None
     if request.memory is not None:
         runner.notes["the memory limit is not kept: CUDA reserves address space beyond any"] = None
@@ -182,7 +197,6 @@ def _open_cuda(request: Request) -> OnnxRuntime:
 def _brings_shipped(libraries: Sequence[Path]) -> bool:
     """ONNX Runtime takes a domain from one library only, so ours is not put beside another that has it."""
     from ...ort_ops.library_manifest import manifest_path, read_manifest
-    from ...ort_ops.shipped_operators import newest_shipped
 
     known = [read_manifest(path) for path in libraries if manifest_path(path).is_file()]
     return any(newest_shipped(o.domain) for manifest in known for o in manifest.operators)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy.typing as npt
 
 from .cores import usable_cores
+from .endings import Ending
 from .inductor import inductor_environment
 from .isolated import IsolatedEngine
 from .runner import Kind, ReopenError, Request, Sample
@@ -49,6 +50,11 @@ class TorchRunner:
     def outputs(self) -> tuple[str, ...]:
         """Names: those of the graph where it has as many, else by position."""
         return self._outputs
+
+    @property
+    def last_act(self) -> Ending | None:
+        """How the process ended after it was told to, where that went wrong."""
+        return getattr(self._engine, "last_act", None)
 
     def run(self, inputs: Sequence[tuple[str, Any]], sample: Sample | None = None) -> list[Array]:
         """See `Runner.run`."""

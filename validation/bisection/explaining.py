@@ -19,6 +19,7 @@ from .reference import Reference
 from .runs import Refused, Runs
 from .steps import Suspect
 from .submodel import Workshop
+from .written_by_export import written_otherwise
 
 __all__ = ["culprit_of", "raising"]
 
@@ -32,7 +33,10 @@ def culprit_of(workshop: Workshop, reference: Reference, suspect: Suspect) -> tu
     """The culprit, and remarks on it."""
     flow, part = workshop.flow, suspect.part
     remarks = [_who(workshop, reference, suspect)]
-    remarks += _weights(workshop, reference, suspect)
+    weights = _weights(workshop, reference, suspect)
+    remarks += weights
+    if remarks[0] != wording.BACKEND_AT_FAULT and not weights:
+        remarks += written_otherwise(flow, reference, suspect, workshop.array)
     ranges = [value_range(name, reference.values[name]) for name in part.given if name in reference.values]
     for name in sorted({n for k in part.nodes for n in flow.reads[k] if n in flow.stored}):
         array = workshop.array(name)
@@ -58,6 +62,7 @@ def _culprit(
         suspect.cell.metrics,
         suspect.cell.budget,
         suspect.cell.reason,
+        wording.among(flow, suspect.part),
     )
 
 
@@ -151,8 +156,9 @@ def raising(
         origin.line,
         tuple(value_range(n, reference.values[n]) for n in given),
         reason=f"the backend fails: {text}",
+        among=wording.among(flow, parts[first]),
     )
-    return culprit, wording.refuses(flow, parts[first], culprit)
+    return culprit, wording.refuses(culprit)
 
 
 def _refusal(runs: Runs, reference: Reference, parts: Sequence[Part]) -> str | None:

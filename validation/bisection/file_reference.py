@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ...symbolic import dtypes
 from ..backends.torch import described
 from .dataflow import Part, tensor_graphs
-from .reference import Origin, Unmappable
+from .reference import Fragment, Origin, Unmappable
 from .submodel import Workshop
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ __all__ = ["FileReference", "as_written"]
 
 Array = npt.NDArray[Any]
 
-_NARROW = frozenset(dtypes.onnx_number(name) for name in ("float32", "float16", "bfloat16"))
+# numbers of the dtypes that are evaluated in float64 instead -> their bytes
+_NARROW = {dtypes.onnx_number(name): size for name, size in (("float32", 4), ("float16", 2), ("bfloat16", 2))}
 _TYPED = {"Cast": "to", "EyeLike": "dtype", "Bernoulli": "dtype", "SequenceEmpty": "dtype"}
 
 
@@ -77,6 +78,12 @@ class FileReference:
     def weights(self, name: str) -> dict[str, Array]:
         return {}
 
+    def fragment(self, name: str) -> Fragment | None:
+        return None
+
+    def declared(self, name: str) -> tuple[str, str, Mapping[str, Any]] | None:
+        return None
+
 
 def as_written(workshop: Workshop, part: Part, values: Mapping[str, Array]) -> dict[str, Array | None]:
     """What the nodes of a part give in float64, from values as they are; None where they cannot be evaluated."""
@@ -100,7 +107,7 @@ def _evaluated(workshop: Workshop, part: Part, values: Mapping[str, Array], wide
     if wide:
         # constants of a function's body may come from attributes of the call
         model = onnx.inliner.inline_local_functions(model) if model.functions else model
-        _widen(model.graph)
+        _widen(model.graph, _narrowest(feeds.values()))
         feeds = {name: _wide(array) for name, array in feeds.items()}
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -108,13 +115,19 @@ def _evaluated(workshop: Workshop, part: Part, values: Mapping[str, Array], wide
     return {name: np.asarray(array) for name, array in zip(part.wanted, arrays, strict=True)}
 
 
-def _widen(graph: onnx.GraphProto) -> None:
+def _narrowest(arrays: Iterable[Array]) -> int:
+    """Bytes of the narrowest floating dtype that the nodes are given: a cast to a narrower one is meant to round."""
+    sizes = [a.dtype.itemsize for a in arrays if a.dtype.kind == "f" or a.dtype.name == "bfloat16"]
+    return min(sizes, default=2)
+
+
+def _widen(graph: onnx.GraphProto, least: int) -> None:
     for tensor in graph.initializer:
         _widen_tensor(tensor)
-    _widen_nodes(graph.node)
+    _widen_nodes(graph.node, least)
 
 
-def _widen_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
+def _widen_nodes(nodes: Iterable[onnx.NodeProto], least: int) -> None:
     import onnx
     from onnx import numpy_helper
 
@@ -127,10 +140,10 @@ def _widen_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
                 attribute.CopyFrom(
                     onnx.helper.make_attribute("value", numpy_helper.from_array(np.array(held, np.float64)))
                 )
-            elif attribute.name == _TYPED.get(node.op_type) and attribute.i in _NARROW:
+            elif attribute.name == _TYPED.get(node.op_type) and _NARROW.get(attribute.i, 0) >= least:
                 attribute.i = onnx.TensorProto.DOUBLE
         for graph in tensor_graphs(node):
-            _widen(graph)
+            _widen(graph, least)
 
 
 def _widen_tensor(tensor: onnx.TensorProto) -> None:

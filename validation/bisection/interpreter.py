@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..backends.torch import cast, described
-from .reference import Unmappable
+from .reference import Fragment, Unmappable
 from .traced_graph import TracedGraph
 
 if TYPE_CHECKING:
@@ -158,6 +158,43 @@ class Interpreter:
                 except Exception as error:
                     raise Unmappable(f"the original does not run on it: {described(error)}") from error
         return self.returned(values)
+
+    def fragment(self, node: Any, known: Collection[Any]) -> Fragment | None:
+        """What computes `node` from the values of `known`, as a module; None where it has a declared operator in it."""
+        import torch
+
+        needed = sorted(self.needs(node, known), key=self._position.__getitem__)
+        module, graph = torch.nn.Module(), torch.fx.Graph()
+        made: dict[Any, Any] = {}
+        inputs: list[Any] = []
+        for n in needed:
+            value = self.values[n]
+            inner = n is node or n not in known
+            if n.op == "call_function" and inner:
+                if _KEY in n.kwargs:
+                    return None
+                made[n] = graph.node_copy(n, made.__getitem__)
+            elif not isinstance(value, torch.Tensor):
+                made[n] = value
+            elif n.name in self.target or n.op == "get_attr":
+                held = f"held_{len(made)}"
+                module.register_buffer(held, value)
+                made[n] = graph.get_attr(held)
+            else:
+                made[n] = graph.placeholder(f"given_{len(inputs)}")
+                inputs.append(value)
+        if not isinstance(made[node], torch.fx.Node):
+            return None
+        graph.output(made[node])
+        return Fragment(torch.fx.GraphModule(module, graph), tuple(inputs))
+
+    def declared(self, node: Any, known: Collection[Any]) -> tuple[str, str, Mapping[str, Any]] | None:
+        """ONNX domain, type and attributes of the declared operator between `known` and `node`, where there is one."""
+        calls = [n for n in self.needs(node, known) if _KEY in n.kwargs and (n is node or n not in known)]
+        if len(calls) != 1:
+            return None
+        op, attributes = self._calls[calls[0].kwargs[_KEY][0]]
+        return op.domain, op.op_type, attributes
 
     def _call(self, node: Any, values: Mapping[Any, Any], widen: bool = False) -> Any:
         import torch

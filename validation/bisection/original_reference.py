@@ -13,7 +13,7 @@ from ...ort_ops.arrays import to_array
 from ...symbolic import dtypes
 from ..backends.torch import arrays_of
 from .interpreter import Interpreter
-from .reference import Origin
+from .reference import Fragment, Origin
 
 if TYPE_CHECKING:
     import torch
@@ -67,6 +67,18 @@ class OriginalReference:
         known = {other for other in self.pairs.values() if other is not node}
         behind = [n for n in self._run.needs(node, known) if n.name in self._run.target]
         return {self._run.target[n.name]: to_array(self._run.values[n]) for n in behind}
+
+    def fragment(self, name: str) -> Fragment | None:
+        node = self.pairs.get(name)
+        if node is None:
+            return None
+        return self._run.fragment(node, {other for other in self.pairs.values() if other is not node})
+
+    def declared(self, name: str) -> tuple[str, str, Mapping[str, Any]] | None:
+        node = self.pairs.get(name)
+        if node is None:
+            return None
+        return self._run.declared(node, {other for other in self.pairs.values() if other is not node})
 
     def weight(self, name: str) -> tuple[str, Array] | None:
         for node_name, target in self._run.target.items():

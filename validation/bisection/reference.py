@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-__all__ = ["Origin", "Reference", "Unmappable"]
+__all__ = ["Fragment", "Origin", "Reference", "Unmappable"]
 
 Array = npt.NDArray[Any]
 
@@ -23,6 +23,14 @@ class Origin:
 
     module: str = ""
     line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A step of the original as a module of its own, weights in it, and what it is called with."""
+
+    module: Any
+    inputs: tuple[Any, ...]
 
 
 class Reference(Protocol):
@@ -59,4 +67,12 @@ class Reference(Protocol):
 
     def weights(self, name: str) -> dict[str, Array]:
         """Parameters and buffers that go into the value, between it and the values before it."""
+        ...
+
+    def fragment(self, name: str) -> Fragment | None:
+        """What computes the value from the values before it, to be exported alone; None where there is no such thing."""
+        ...
+
+    def declared(self, name: str) -> tuple[str, str, Mapping[str, Any]] | None:
+        """ONNX domain, type and attributes of the one declared operator in the step to the value; None: there is none."""
         ...

@@ -12,6 +12,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from .narrowing import narrowed
 from .reference import Reference, Unmappable
 from .references import Frozen, reference_for
 from .runs import NoMoreRuns, OpenBackend, Refused, Runs
+from .settling import MOST, settled
 from .steps import Suspect, chunked, judge_parts, steps_to
 from .submodel import Workshop
 
@@ -56,7 +58,7 @@ MOST_OF_IT = 0.5
 class _Case:
     """What is searched: the file on one sample, and what its outputs should be.
 
-    `failing` is empty where the backend does not run the file at all; `refusal` is what it said.
+    `failing` and `got`, its outputs, are empty where the backend does not run the file at all; `refusal` is what it said.
     """
 
     flow: Dataflow
@@ -67,6 +69,7 @@ class _Case:
     reference: Reference
     refusal: str
     mode: str
+    got: dict[str, Array]
 
     def cell(self, name: str, got: Array) -> Cell:
         """The verdict on an output, judged as the failed cell was."""
@@ -162,6 +165,7 @@ def _searched(
         found,
         "" if refused is None else str(refused),
         failed.judged_as,
+        got,
     )
     parts = steps_to(flow, found, goal)
     culprit, text = _first(case, parts, memory, original, passing)
@@ -204,9 +208,17 @@ def _first(
             suspects = judge_parts(case.runs, case.reference, chunk)
         except Refused as error:
             return raising(case.runs, case.flow, case.reference, chunk, error)
-        for suspect in suspects[:MOST_CARRIED]:
-            if _explains(case, suspect):
-                return _named(case, suspect, original, passing)
+        explaining = list(islice((s for s in suspects[:MOST_CARRIED] if _explains(case, s)), MOST))
+        if explaining:
+            named, remark = explaining[0], ""
+            if not case.refusal:
+                chosen, remark = settled(
+                    case.runs, case.flow, case.reference, case.failing, case.got, case.cell, explaining
+                )
+                if chosen is None:
+                    return None, remark
+                named = chosen
+            return _named(case, named, original, passing, remark)
         seen += suspects
     if case.refusal:
         return None, wording.refused_whole(case.refusal)
@@ -237,7 +249,9 @@ def _explains(case: _Case, suspect: Suspect) -> bool:
     return False
 
 
-def _named(case: _Case, suspect: Suspect, original: Original, passing: Sample | None) -> tuple[Culprit, str]:
+def _named(
+    case: _Case, suspect: Suspect, original: Original, passing: Sample | None, remark: str = ""
+) -> tuple[Culprit, str]:
     """The suspect run alone, and what is known of it."""
     try:
         again = judge_parts(case.runs, case.reference, [suspect.part])
@@ -245,13 +259,14 @@ def _named(case: _Case, suspect: Suspect, original: Original, passing: Sample | 
         again = [suspect]
     confirmed = next((s for s in again if s.name == suspect.name), None)
     culprit, remarks = culprit_of(case.workshop, case.reference, suspect)
+    remarks += [remark] if remark else []
     if confirmed is None:
         remarks.append(wording.NOT_ALONE)
     elif judged(suspect.name, confirmed.got, suspect.got, None).verdict == "failed":
         remarks.append(wording.RANDOM)
     if passing is not None and case.runs.left and not case.refusal:
         remarks += _elsewhere(case, suspect, original, passing)
-    text = wording.found(case.flow, suspect, culprit, remarks)
+    text = wording.found(culprit, remarks)
     return culprit, wording.refused(case.refusal, text) if case.refusal else text
 
 

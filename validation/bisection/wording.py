@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .dataflow import Dataflow, Part
 
@@ -12,19 +12,25 @@ if TYPE_CHECKING:
     from .steps import Suspect
 
 __all__ = [
+    "ANOTHER_BEHIND",
     "BACKEND_AT_FAULT",
     "FILE_AT_FAULT",
     "NOT_AGAIN",
     "NOT_ALONE",
     "RANDOM",
     "accumulated",
+    "among",
     "elsewhere",
     "file_differs",
     "found",
     "frozen",
     "fused",
+    "made_up_for",
     "no_more_runs",
     "no_reference",
+    "other_attribute",
+    "other_constant",
+    "other_operators",
     "other_outputs",
     "other_shape",
     "other_weight",
@@ -32,6 +38,7 @@ __all__ = [
     "refused_whole",
     "refuses",
     "several",
+    "together",
     "uncut_refused",
 ]
 
@@ -46,8 +53,11 @@ BACKEND_AT_FAULT = (
     "Evaluated as written, the node gives the right value: the backend, or its library, computes another"
 )
 
+ANOTHER_BEHIND = "With the right value in its place the output still fails: there is another fault behind it"
+MOST_NAMED = 12  # nodes of a group
 
-def found(flow: Dataflow, suspect: Suspect, culprit: Culprit, remarks: Sequence[str]) -> str:
+
+def found(culprit: Culprit, remarks: Sequence[str]) -> str:
     """The text of a culprit."""
     title = _title(culprit)
     place = f", from {culprit.module or 'the model'}" if culprit.module or culprit.line else ""
@@ -55,36 +65,39 @@ def found(flow: Dataflow, suspect: Suspect, culprit: Culprit, remarks: Sequence[
     parts = [
         f"{title} makes `{culprit.output}`{place}{line}. Its inputs are the reference's, its output is not: "
         f"{culprit.reason}",
-        _group(flow, suspect.part),
+        _group(culprit.among),
         *remarks,
     ]
     return ". ".join(part.rstrip(".") for part in parts if part) + "."
 
 
-def refuses(flow: Dataflow, part: Part, culprit: Culprit) -> str:
+def refuses(culprit: Culprit) -> str:
     """The text of a node that the backend does not run."""
-    return ". ".join(
-        p
-        for p in (f"{_title(culprit)} is the first that fails to run: {culprit.reason}", _group(flow, part))
-        if p
-    )
+    parts = (f"{_title(culprit)} is the first that fails to run: {culprit.reason}", _group(culprit.among))
+    return ". ".join(p for p in parts if p)
 
 
 def _title(culprit: Culprit) -> str:
     kind = f"{culprit.domain}::{culprit.op_type}" if culprit.domain else culprit.op_type
-    return f"{kind} `{culprit.node}`" if culprit.node else kind
+    name = f"{kind} `{culprit.node}`" if culprit.node else kind
+    return f"One of {len(culprit.among)} nodes, of which {name} is the last," if culprit.among else name
 
 
-def _group(flow: Dataflow, part: Part) -> str:
-    """Where values between nodes have no counterpart, the fault lies in one of several nodes."""
+def among(flow: Dataflow, part: Part) -> tuple[str, ...]:
+    """The nodes of a part, if several: where values between nodes have no counterpart, the fault lies in one of them."""
     nodes = [n for n in (flow.nodes[k] for k in part.nodes) if any(o not in flow.constant for o in n.output)]
-    if len(nodes) < 2:
+    return tuple(f"{n.op_type} `{n.name}`" if n.name else n.op_type for n in nodes) if len(nodes) > 1 else ()
+
+
+def _group(among: Sequence[str]) -> str:
+    if not among:
         return ""
-    kinds = ", ".join(n.op_type for n in nodes[-6:])
-    before = "the node" if len(nodes) == 2 else f"the {len(nodes) - 1} nodes"
+    before = "the node" if len(among) == 2 else f"the {len(among) - 1} nodes"
+    listed = ", ".join(among[-MOST_NAMED:])
+    more = f"{len(among) - MOST_NAMED} more, " if len(among) > MOST_NAMED else ""
     return (
-        f"No value between it and {before} before it has a counterpart in the original: it is one of "
-        f"{'… ' if len(nodes) > 6 else ''}{kinds}"
+        f"No value between it and {before} before it has a counterpart in the original, so that it may be any of "
+        f"{more}{listed}"
     )
 
 
@@ -92,6 +105,27 @@ def several(flow: Dataflow, suspects: Sequence[Suspect]) -> str:
     names = ", ".join(f"{flow.nodes[flow.made_by[s.name]].op_type} -> `{s.name}`" for s in suspects[:5])
     more = f" and {len(suspects) - 5} more" if len(suspects) > 5 else ""
     return f"Slightly out of their own budgets, none enough to explain the output: {names}{more}."
+
+
+def _nodes(flow: Dataflow, suspects: Sequence[Suspect]) -> str:
+    nodes = [flow.nodes[flow.made_by[s.name]] for s in suspects]
+    return ", ".join(
+        f"{n.op_type} `{n.name}`" if n.name else f"{n.op_type} -> `{n.output[0]}`" for n in nodes
+    )
+
+
+def made_up_for(flow: Dataflow, suspects: Sequence[Suspect]) -> str:
+    return (
+        f"{_nodes(flow, suspects)} before it differ from the original too, and later nodes make up for that"
+    )
+
+
+def together(flow: Dataflow, suspects: Sequence[Suspect]) -> str:
+    return (
+        f"No single node explains it: {_nodes(flow, suspects)} differ from the original, and with one of them put right the "
+        "output is farther off than before. They make up for each other, as where a tool moves a factor from one node to "
+        "another; which of them does so wrongly cannot be told."
+    )
 
 
 def accumulated(flow: Dataflow, first: str | None) -> str:
@@ -158,6 +192,38 @@ def file_differs(why: str) -> str:
 
 def no_more_runs(most: int) -> str:
     return f"not found within {most} runs of the backend"
+
+
+def other_attribute(kind: str, name: str, value: Any, expected: Any) -> str:
+    return f"The attribute differs: `{name}` of {kind} is {_value(value)} in the file, an export writes {_value(expected)}"
+
+
+def other_constant(
+    kind: str, position: int, value: Any, expected: Any, at: Sequence[int] = (), shapes: bool = False
+) -> str:
+    what = "shape " if shapes else ""
+    where = f" at {list(at)}" if at else ""
+    return (
+        f"The constant differs: input {position} of {kind} has {what}{_value(value)}{where} in the file, an export writes "
+        f"{what}{_value(expected)}"
+    )
+
+
+def other_operators(kinds: Sequence[str], wanted: Sequence[str]) -> str:
+    return f"The operators differ: the file has {', '.join(kinds)} here, an export writes {', '.join(wanted)}"
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "not there"
+    if isinstance(value, bytes):
+        return repr(value.decode(errors="replace"))
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        shown = ", ".join(_value(v) for v in value[:8])
+        return f"[{shown}{', …' if len(value) > 8 else ''}]"
+    return str(value)
 
 
 def other_weight(name: str, target: str, apart: float, at: tuple[int, ...], differ: int, size: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from . import (
     weights,
 )
 from .float16_overflow import FileValues
+from .residual import Elsewhere, failing, nowhere, scattered
 
 if TYPE_CHECKING:
     import onnx
@@ -61,6 +62,8 @@ def explain(
     again: Sequence[Array] | None = None,
     backend: str = "the candidate",
     file_values: FileValues | None = None,
+    elsewhere: Elsewhere = nowhere,
+    failed: Collection[str] = (),
 ) -> list[Finding]:
     """What the difference on a sample may come from. A few runs of the original, dozens at most; of the candidate none.
 
@@ -68,6 +71,8 @@ def explain(
         got: the candidate's outputs, in the order of `expected`.
         again: its outputs of a second run, where there was one.
         file_values: gives values inside the file by name, where it can be run with them exposed.
+        failed: names of the outputs that are known to have failed; empty: they are compared once more.
+        elsewhere: what both sides give on other samples; a form, a change of an input and a weight must hold there too.
     """
     got, expected = list(got), list(expected)
     if len(got) != len(expected):
@@ -80,15 +85,18 @@ def explain(
         found += nondeterminism.differs_from_itself(got, again, names, backend, sample.label)
     if found:
         return found  # a side that differs from itself: every other explanation would be chance
-    found += integer_overflow.explain(got, expected, names)
+    wrong = [(k, g, e) for k, (g, e) in enumerate(zip(got, expected, strict=True)) if names[k] in failed]
+    wrong = wrong or list(failing(got, expected))
+    found += integer_overflow.explain(got, expected, names, wrong)
     found += float16_overflow.explain(original, sample, got, expected, graph, names, file_values)
-    if not found:
-        found += output_forms.explain(got, expected, names)
+    if found or all(scattered(g, e.array) for _, g, e in wrong):
+        return found  # what follows is about whole outputs
+    found += output_forms.explain(got, expected, names, elsewhere, wrong)
     if not found:
         inputs = sample.names or leaf_names(original.source or original.model, sample.args, sample.kwargs, {})
-        found += preprocessing.explain(original, sample, got, expected, names, inputs)
+        found += preprocessing.explain(original, sample, got, expected, names, inputs, elsewhere, wrong)
     if not found:
-        found += weights.explain(original, sample, got, expected, names)
+        found += weights.explain(original, sample, got, expected, names, elsewhere, wrong)
     return found
 
 

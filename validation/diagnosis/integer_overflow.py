@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..original import Expected, is_float
 from ..record import Finding
-from .residual import failing
+from .residual import Wrong, failing
 
 __all__ = ["explain"]
 
@@ -21,13 +21,18 @@ _TYPES = ("int32", "int16", "int8", "uint32", "uint16", "uint8")
 _EXACT = 2.0**53  # whole numbers above it are not told apart in float64
 
 
-def explain(got: list[Array], expected: list[Expected], names: Sequence[str]) -> Iterator[Finding]:
+def explain(
+    got: list[Array],
+    expected: list[Expected],
+    names: Sequence[str],
+    wrong: Sequence[Wrong] | None = None,
+) -> Iterator[Finding]:
     """Outputs of whole numbers that are the other side's, reduced to a narrower type.
 
     Nothing is said of a difference that is merely a multiple of 2**8: every element that differs must be exactly what
     the narrower type makes of a value outside its range, and every element that agrees lie inside.
     """
-    for k, g, e in failing(got, expected):
+    for k, g, e in failing(got, expected) if wrong is None else wrong:
         candidate, original = _whole(g), _whole(e.array)
         if candidate is None or original is None or g.shape != e.array.shape:
             continue

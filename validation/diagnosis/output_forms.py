@@ -1,13 +1,16 @@
 """The right numbers in another form: axes permuted, order reversed, shifted, scaled, through another last operator.
 
-Only arrays are looked at, nothing is run. A form must explain the error, and must differ from doing nothing.
+Only arrays are looked at, nothing is run. A form is undone on the candidate's output, which must then be within its budget,
+on every sample; the simplest one that repairs it is named, and none that leaves a rest.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +18,18 @@ import numpy.typing as npt
 
 from ..original import Expected, is_float
 from ..record import Finding
-from .residual import Explained, explained, failing, share_text
+from .last_operators import Holds, last_operators
+from .residual import (
+    Elsewhere,
+    Wrong,
+    explains,
+    failing,
+    nowhere,
+    promising,
+    repairs,
+)
 
-__all__ = ["explain"]
+__all__ = ["Form", "explain", "form_of"]
 
 Array = npt.NDArray[Any]
 
@@ -26,27 +38,52 @@ _VISIBLE = 1e-3  # a scale or an offset below it is an epsilon or rounding, not 
 _MOST_AXES = 4
 _PART = 0.25  # of the elements must differ, for a shift
 
-Form = tuple[str, str, Array]  # kind, what the candidate's output is, the value it would have
+Undo = Callable[[Array, Array], Array]  # of the candidate's output and the original's, as the latter would be
 
 
-def explain(got: list[Array], expected: list[Expected], names: Sequence[str]) -> Iterator[Finding]:
-    """A finding for each failed output of which a form explains the error."""
-    wrong = list(failing(got, expected))
-    swapped = dict(_order(got, expected, names, wrong))
+@dataclass(frozen=True, slots=True)
+class Form:
+    """`kind` and `text` of the finding; `holds` says of one output whether the form explains it within its budget: on the
+    sample that failed, or, with `everywhere`, on another one, where it may be that nothing can be judged."""
+
+    kind: str
+    text: str
+    holds: Holds
+
+
+def explain(
+    got: list[Array],
+    expected: list[Expected],
+    names: Sequence[str],
+    elsewhere: Elsewhere = nowhere,
+    wrong: Sequence[Wrong] | None = None,
+) -> Iterator[Finding]:
+    """A finding for each failed output of which a form explains the error on every sample."""
+    wrong = list(failing(got, expected)) if wrong is None else wrong
+    swapped = dict(_order(got, expected, names, wrong, elsewhere))
     for k, g, e in wrong:
         if k in swapped:
             yield swapped[k]
             continue
-        found = _best(g, e)
+        found = form_of(k, g, e, elsewhere)
         if found is not None:
-            kind, text, share = found
             yield Finding(
-                kind,
+                found.kind,
                 "note",
-                f"{names[k]} is the original's {text}: that explains {share_text(share)}",
+                f"{names[k]} is the original's {found.text}: that explains all of the difference",
                 where=names[k],
-                advice=_ADVICE[kind],
+                advice=_ADVICE[found.kind],
             )
+
+
+def form_of(k: int, g: Array, e: Expected, elsewhere: Elsewhere = nowhere) -> Form | None:
+    """The simplest form that repairs output `k` on every sample."""
+    for form in _forms(g, e.array):
+        if form.holds(g, e, False) and all(
+            form.holds(others[k], wanted[k], True) for _, others, wanted in elsewhere()
+        ):
+            return form
+    return None
 
 
 _ADVICE = {
@@ -60,15 +97,22 @@ _ADVICE = {
 
 
 def _order(
-    got: list[Array], expected: list[Expected], names: Sequence[str], wrong: list[tuple[int, Array, Expected]]
+    got: list[Array],
+    expected: list[Expected],
+    names: Sequence[str],
+    wrong: Sequence[Wrong],
+    elsewhere: Elsewhere,
 ) -> Iterator[tuple[int, Finding]]:
     """Outputs that hold another output's values."""
     for k, g, _ in wrong:
         for j, other in enumerate(expected):
             if j == k or other.array.shape != g.shape or other.array.dtype != g.dtype:
                 continue
-            found = explained(g, expected[k], other.array)
-            if found.convincing and found.exact and g.size:
+            if (
+                g.size
+                and explains(g, expected[k], other.array)
+                and all(explains(o[k], w[k], w[j].array, True) for _, o, w in elsewhere())
+            ):
                 yield (
                     k,
                     Finding(
@@ -82,34 +126,36 @@ def _order(
                 break
 
 
-def _best(g: Array, e: Expected) -> tuple[str, str, Explained] | None:
-    """The simplest form that explains all, else the one that explains most."""
-    best: tuple[str, str, Explained] | None = None
-    for kind, text, value in _forms(g, e.array):
-        found = explained(g, e, value.astype(g.dtype) if value.dtype != g.dtype else value)
-        if not found.convincing:
-            continue
-        if found.exact:
-            return kind, text, found
-        if best is None or found.share > best[2].share:
-            best = kind, text, found
-    return best
-
-
 def _forms(g: Array, want: Array) -> Iterator[Form]:
+    """The simplest first: one number, then the order of the elements, then two numbers, then another operator."""
     if g.size < 2 or g.size != want.size:
         return
+    floating = is_float(want) and g.shape == want.shape
+    if floating:
+        yield _undone("sign", "with the other sign", lambda g, _: -g)
+        yield from _one_number(g, want)
     yield from _arranged(g, want)
     if g.shape != want.shape:
         return
     yield from _shifted(g, want)
-    if is_float(want):
-        wide = want.astype(np.float64)
-        yield "sign", "with the other sign", -wide
-        with np.errstate(all="ignore"):
-            yield from _through_another_operator(wide)
-            yield from _softmax_axes(g, wide)
-            yield from _affine(g, wide)
+    if floating:
+        yield from _two_numbers(g, want)
+        for text, holds in last_operators(want.ndim):
+            yield Form("last operator", text, holds)
+
+
+def _undone(kind: str, text: str, undo: Undo) -> Form:
+    def holds(g: Array, e: Expected, everywhere: bool) -> bool:
+        try:
+            with np.errstate(all="ignore"):
+                undone = undo(g, e.array)
+        except ValueError:  # another rank, or a size that the form cannot have
+            return False
+        if not everywhere and not promising(undone, g, e.array):
+            return False
+        return repairs(undone, e, everywhere)
+
+    return Form(kind, text, holds)
 
 
 def _arranged(g: Array, want: Array) -> Iterator[Form]:
@@ -118,40 +164,56 @@ def _arranged(g: Array, want: Array) -> Iterator[Form]:
         for order in itertools.permutations(axes):
             if order == tuple(axes):
                 continue
-            moved = want.transpose(order)
-            if moved.shape == g.shape:
-                yield "layout", f"with its axes in the order {list(order)}", moved
-            else:
-                yield (
-                    "layout",
-                    f"with its axes in the order {list(order)}, read as {list(g.shape)} (a reshape where a transpose is meant)",
-                    moved.reshape(g.shape),
+            shape = tuple(want.shape[a] for a in order)
+            text = f"with its axes in the order {list(order)}"
+            if shape != g.shape:
+                text += f", read as {list(g.shape)} (a reshape where a transpose is meant)"
+            yield _undone("layout", text, partial(_transposed_back, order))
+            if g.shape == want.shape and shape != g.shape:
+                yield _undone(
+                    "layout", f"read as {list(shape)}, then its axes moved", partial(_read_back, order)
                 )
-            if g.shape == want.shape and moved.shape != g.shape:
-                back = want.reshape(moved.shape).transpose(np.argsort(order))
-                yield "layout", f"read as {list(moved.shape)}, then its axes moved", back
     if g.shape != want.shape:
-        yield "layout", f"read as {list(g.shape)}", want.reshape(g.shape)
+        yield _undone("layout", f"read as {list(g.shape)}", lambda g, want: g.reshape(want.shape))
         return
     for axis in axes:
         if want.shape[axis] > 1:
-            yield "layout", f"reversed along axis {axis}", np.flip(want, axis)
+            yield _undone("layout", f"reversed along axis {axis}", partial(_flipped, axis))
+
+
+def _transposed_back(order: Sequence[int], g: Array, want: Array) -> Array:
+    shape = [want.shape[a] for a in order]
+    back: Array = g.reshape(shape).transpose(np.argsort(order))
+    return back
+
+
+def _read_back(order: Sequence[int], g: Array, want: Array) -> Array:
+    back: Array = g.transpose(order).reshape(want.shape)
+    return back
+
+
+def _flipped(axis: int, g: Array, want: Array) -> Array:
+    return np.flip(g, axis)
 
 
 def _shifted(g: Array, want: Array) -> Iterator[Form]:
-    """Off by one along an axis; what was shifted in is taken from the candidate, it is nobody's."""
+    """Off by one along an axis; what was shifted in is nobody's, and what was shifted out is not in the candidate."""
     if not _everywhere(g, want):
         return
     for axis in range(want.ndim):
-        size = want.shape[axis]
-        if size < 4:
-            continue
-        for step in (1, -1):
-            moved = np.roll(want, step, axis)
-            edge = [slice(None)] * want.ndim
-            edge[axis] = slice(0, 1) if step == 1 else slice(size - 1, size)
-            moved[tuple(edge)] = g[tuple(edge)]
-            yield "shift", f"shifted by {step:+d} along axis {axis}", moved
+        if want.shape[axis] >= 4:
+            for step in (1, -1):
+                yield _undone(
+                    "shift", f"shifted by {step:+d} along axis {axis}", partial(_moved_back, axis, step)
+                )
+
+
+def _moved_back(axis: int, step: int, g: Array, want: Array) -> Array:
+    moved = np.roll(g, -step, axis)
+    edge = [slice(None)] * want.ndim
+    edge[axis] = slice(-1, None) if step == 1 else slice(0, 1)
+    moved[tuple(edge)] = want[tuple(edge)]
+    return moved
 
 
 def _everywhere(g: Array, want: Array) -> bool:
@@ -166,80 +228,46 @@ def _everywhere(g: Array, want: Array) -> bool:
         return bool((~(np.abs(a - b) <= _VISIBLE * size)).mean() >= _PART)
 
 
-def _through_another_operator(wide: Array) -> Iterator[Form]:
-    positive = bool((wide >= 0).all())
-    yield "last operator", "after one more sigmoid", _sigmoid(wide)
-    yield "last operator", "after one more tanh", np.tanh(wide)
-    if not positive:
-        yield "last operator", "after one more ReLU", np.maximum(wide, 0)
-    if float(wide.max()) < 80:
-        yield "last operator", "after one more exp (or without its log)", np.exp(wide)
-    if positive and bool((wide > 0).all()):
-        yield "last operator", "after one more log (or without its exp)", np.log(wide)
-        if bool((wide < 1).all()):
-            yield "last operator", "without its sigmoid", np.log(wide / (1 - wide))
-    if bool((np.abs(wide) < 1).all()):
-        yield "last operator", "without its tanh", np.arctanh(wide)
-    for axis in range(wide.ndim):
-        if wide.shape[axis] > 1:
-            powers = np.exp(wide - wide.max(axis=axis, keepdims=True))
-            yield (
-                "last operator",
-                f"after one more softmax along axis {axis}",
-                powers / powers.sum(axis=axis, keepdims=True),
-            )
-
-
-def _softmax_axes(g: Array, wide: Array) -> Iterator[Form]:
-    """The softmax of the same scores along another axis.
-
-    Scores are known from a softmax up to a constant for each of its rows. So the logarithms of both sides differ by a
-    constant for each row of the one plus a constant for each row of the other.
-    """
-    other_side = g.astype(np.float64)
-    if wide.ndim < 2 or not bool((wide > 0).all() and (other_side > 0).all()):
+def _one_number(g: Array, want: Array) -> Iterator[Form]:
+    """The best scale, then the best offset, where they are large enough to be meant."""
+    found = _finite(g, want)
+    if found is None:
         return
-    gap = np.log(wide) - np.log(other_side)
-    for axis, other in itertools.permutations(range(wide.ndim), 2):
-        if min(wide.shape[axis], wide.shape[other]) < 3 or _normalised(other_side, axis):
-            continue
-        if _normalised(wide, axis) and _normalised(other_side, other):
-            rows = gap.mean(axis=axis, keepdims=True) + gap.mean(axis=other, keepdims=True)
-            fit = rows - gap.mean(axis=(axis, other), keepdims=True)
-            yield (
-                "last operator",
-                f"with its softmax along axis {other} instead of {axis}",
-                np.exp(np.log(wide) - fit),
-            )
+    x, y, size = found
+    factor = float(np.dot(x, y) / np.dot(x, x))
+    if abs(factor - 1) > _VISIBLE and factor:
+        yield _undone("scale", f"times {factor:.6g}", partial(_unscaled, factor, 0.0))
+    offset = float(np.mean(y - x))
+    if abs(offset) > _VISIBLE * size:
+        yield _undone("scale", f"plus {offset:.6g}", partial(_unscaled, 1.0, offset))
 
 
-def _normalised(array: Array, axis: int) -> bool:
-    return bool(np.allclose(array.sum(axis=axis), 1, atol=1e-2))
+def _two_numbers(g: Array, want: Array) -> Iterator[Form]:
+    found = _finite(g, want)
+    if found is None:
+        return
+    x, y, size = found
+    spread = float(np.var(x))
+    if spread < 1e-12 * size * size:
+        return
+    slope = float(np.mean((x - x.mean()) * (y - y.mean())) / spread)
+    shift = float(y.mean() - slope * x.mean())
+    if abs(slope - 1) > _VISIBLE and abs(shift) > _VISIBLE * size and slope:
+        yield _undone("scale", f"times {slope:.6g} plus {shift:.6g}", partial(_unscaled, slope, shift))
 
 
-def _sigmoid(x: Array) -> Array:
-    e = np.exp(-np.abs(x))
-    result: Array = np.where(x < 0, e, 1.0) / (1 + e)
+def _unscaled(factor: float, offset: float, g: Array, want: Array) -> Array:
+    result: Array = (g.astype(np.float64) - offset) / factor
     return result
 
 
-def _affine(g: Array, wide: Array) -> Iterator[Form]:
-    """The best scale, the best offset, then both; where they are large enough to be meant."""
-    finite = np.isfinite(wide) & np.isfinite(g.astype(np.float64))
-    x, y = wide[finite], g.astype(np.float64)[finite]
+def _finite(g: Array, want: Array) -> tuple[Array, Array, float] | None:
+    """The elements to fit numbers to, and the root mean square of the original's; None where there are too few."""
+    x, y = want.astype(np.float64).reshape(-1), g.astype(np.float64).reshape(-1)
+    finite = np.isfinite(x) & np.isfinite(y)
+    x, y = x[finite], y[finite]
     if x.size < _ENOUGH:
-        return
-    size = float(np.sqrt(np.mean(x * x)))
-    spread = float(np.var(x))
-    if size == 0 or not math.isfinite(size) or spread < 1e-12 * size * size:
-        return
-    factor = float(np.dot(x, y) / np.dot(x, x))
-    if abs(factor - 1) > _VISIBLE:
-        yield "scale", f"times {factor:.6g}", factor * wide
-    offset = float(np.mean(y - x))
-    if abs(offset) > _VISIBLE * size:
-        yield "scale", f"plus {offset:.6g}", wide + offset
-    slope = float(np.mean((x - x.mean()) * (y - y.mean())) / spread)
-    shift = float(y.mean() - slope * x.mean())
-    if abs(slope - 1) > _VISIBLE and abs(shift) > _VISIBLE * size:
-        yield "scale", f"times {slope:.6g} plus {shift:.6g}", slope * wide + shift
+        return None
+    with np.errstate(all="ignore"):
+        size = float(np.sqrt(np.mean(x * x)))
+    return (x, y, size) if 0 < size < math.inf else None

@@ -7,7 +7,7 @@ the candidate does inside, its outputs are explained. A few runs, and only after
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ..backends import Sample
 from ..original import Expected, Original
 from ..record import Finding
-from .residual import Explained, explained, failing, share_text
+from .residual import Elsewhere, Wrong, explains, failing, nowhere
 
 if TYPE_CHECKING:
     import torch
@@ -48,65 +48,89 @@ def explain(
     expected: list[Expected],
     names: Sequence[str],
     inputs: Sequence[str],
+    elsewhere: Elsewhere = nowhere,
+    wrong: Sequence[Wrong] | None = None,
 ) -> Iterator[Finding]:
-    """A finding for the change of one input that explains the failed outputs best, where one does.
+    """A finding for the first change of one input that explains every failed output, on every sample.
 
     `inputs`: names of the leaves of the call.
     """
     import torch
     from torch.utils import _pytree
 
-    leaves, spec = _pytree.tree_flatten((sample.args, dict(sample.kwargs)))
-    wrong = {k: (g, e) for k, g, e in failing(got, expected)}
+    wrong = list(failing(got, expected)) if wrong is None else wrong
     if not wrong:
         return
-    best: tuple[_Change, str, Mapping[int, Explained]] | None = None
+    leaves = _pytree.tree_leaves((sample.args, dict(sample.kwargs)))
     runs = 0
     for position, leaf in enumerate(leaves):
         if not isinstance(leaf, torch.Tensor) or leaf.numel() < 2:
             continue
         for change in _changes(leaf):
             if runs >= MOST_RUNS:
-                break
-            try:
-                changed = change.make(leaf).contiguous()
-            except (RuntimeError, ValueError, IndexError):
-                continue
-            if changed.shape != leaf.shape or torch.equal(changed, leaf):
+                return
+            changed = _changed(sample, position, change)
+            if changed is None:
                 continue
             runs += 1
-            args, kwargs = _pytree.tree_unflatten(
-                [*leaves[:position], changed, *leaves[position + 1 :]], spec
-            )
-            try:
-                arrays = original.arrays(replace(sample, args=args, kwargs=kwargs))
-            except Exception:  # the model does not take it: then it is not the explanation
+            arrays = _outputs(original, changed, len(got))
+            if not arrays or not all(explains(g, e, arrays[k]) for k, g, e in wrong):
                 continue
-            if len(arrays) != len(got):
-                continue
-            shares: Mapping[int, Explained] = {k: explained(g, e, arrays[k]) for k, (g, e) in wrong.items()}
-            if not all(s.convincing for s in shares.values()):
-                continue
-            if best is None or _worst(shares) > _worst(best[2]):
-                best = change, inputs[position], shares
-            if all(s.exact for s in shares.values()):
-                break
-    if best is not None:
-        change, name, shares = best
-        worst = min(shares.values(), key=lambda s: s.share)
-        yield Finding(
-            change.kind,
-            "note",
-            f"the outputs are those of the original on {name} {change.text}: that explains {share_text(worst)}"
-            + (f" in {', '.join(names[k] for k in shares)}" if len(got) > 1 else ""),
-            where=name,
-            advice="the two sides read this input differently: compare the first nodes of the file, and what is done to "
-            "the input before it, with the model's own preprocessing",
-        )
+            if _holds(original, position, change, elsewhere()):
+                outputs = f" in {', '.join(names[k] for k, _, _ in wrong)}" if len(got) > 1 else ""
+                yield Finding(
+                    change.kind,
+                    "note",
+                    f"the outputs are those of the original on {inputs[position]} {change.text}: that explains all of the "
+                    f"difference{outputs}",
+                    where=inputs[position],
+                    advice="the two sides read this input differently: compare the first nodes of the file, and what is done "
+                    "to the input before it, with the model's own preprocessing",
+                )
+                return
 
 
-def _worst(shares: Mapping[int, Explained]) -> float:
-    return min((s.share for s in shares.values()), default=0.0)
+def _changed(sample: Sample, position: int, change: _Change) -> Sample | None:
+    """The sample with one input changed; None where the change does nothing, or is none for its shape."""
+    import torch
+    from torch.utils import _pytree
+
+    leaves, spec = _pytree.tree_flatten((sample.args, dict(sample.kwargs)))
+    leaf = leaves[position]
+    try:
+        made = change.make(leaf).contiguous()
+    except (RuntimeError, ValueError, IndexError):
+        return None
+    if made.shape != leaf.shape or torch.equal(made, leaf):
+        return None
+    args, kwargs = _pytree.tree_unflatten([*leaves[:position], made, *leaves[position + 1 :]], spec)
+    return replace(sample, args=args, kwargs=kwargs)
+
+
+def _outputs(original: Original, sample: Sample, count: int) -> list[Array]:
+    """Of a run; none where the model does not take the sample: then it is not the explanation."""
+    try:
+        arrays = original.arrays(sample)
+    except Exception:  # whatever a model raises
+        return []
+    return arrays if len(arrays) == count else []
+
+
+def _holds(
+    original: Original,
+    position: int,
+    change: _Change,
+    others: Sequence[tuple[Sample, list[Array], list[Expected]]],
+) -> bool:
+    """Whether the same change explains other samples; on one that it leaves as it is, nothing may differ."""
+    for sample, got, expected in others:
+        changed = _changed(sample, position, change)
+        arrays = [e.array for e in expected] if changed is None else _outputs(original, changed, len(got))
+        if not arrays or not all(
+            explains(g, e, a, True) for g, e, a in zip(got, expected, arrays, strict=True)
+        ):
+            return False
+    return True
 
 
 def _changes(leaf: torch.Tensor) -> Iterator[_Change]:

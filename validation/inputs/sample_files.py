@@ -134,7 +134,7 @@ def _stored(
             known = stored if stored in wanted or stored not in also else also[stored]
             if known in arrays:
                 raise UsageError(
-                    f"{label}: the input {known!r} is there twice, the second time as {stored!r}"
+                    f"{_shown(label)}: the input {known!r} is there twice, the second time as {stored!r}"
                 )
             arrays[known] = (file, array)
     unnamed = [f"arr_{k}" for k in range(len(wanted))]
@@ -155,15 +155,17 @@ def _fitted(
     faults: list[str] = []
     sizes: dict[str, tuple[int, str]] = {}
     for name, (file, array) in arrays.items():
-        where = f"{file.name}: {name!r}"
+        where = f"{_shown(file.name)}: {name!r}"
         if name in wanted:
             try:
                 values[name] = _tensor(array, name, wanted[name])
             except UsageError as error:
-                faults.append(f"{file.name}: {error}")
+                faults.append(f"{_shown(file.name)}: {error}")
                 continue
             faults += [f"{where}: {f}" for f in _misfit(values[name], wanted[name], sizes, name in checked)]
         elif (output := _golden_name(name, outputs)) is not None:
+            if array.dtype.kind not in "biuf":
+                faults.append(f"{where}: an expected output of {array.dtype}; expected numbers or bools")
             golden[output] = array
         elif name.partition("_")[0] == GOLDEN:
             faults.append(f"{where}: no such output; the model has {', '.join(outputs or ()) or 'none'}")
@@ -171,8 +173,18 @@ def _fitted(
             faults.append(f"{where}: no such input; the model takes {', '.join(wanted) or 'none'}")
     missing = [str(spec) if spec.dtype else name for name, spec in wanted.items() if name not in arrays]
     if missing:
-        faults.append(f"{label}: without {', '.join(missing)}; it has {', '.join(arrays) or 'nothing'}")
+        there = [_shown(name) for name in list(arrays)[:20]]
+        more = f" and {len(arrays) - 20} more" if len(arrays) > 20 else ""
+        faults.append(
+            f"{_shown(label)}: without {', '.join(missing)}; it has {', '.join(there) or 'nothing'}{more}"
+        )
     return FolderSample(label, {n: values[n] for n in wanted if n in values}, golden), faults
+
+
+def _shown(name: str) -> str:
+    """A stranger's name in a message: nothing of it acts on a terminal."""
+    name = name if len(name) <= 100 else f"{name[:100]}…"
+    return name if name.isprintable() else repr(name)[1:-1]
 
 
 def _golden_name(name: str, outputs: Sequence[str] | None) -> str | None:
@@ -185,7 +197,12 @@ def _golden_name(name: str, outputs: Sequence[str] | None) -> str | None:
 
 
 def _tensor(array: Array, name: str, spec: TensorSpec) -> torch.Tensor:
-    tensor = as_tensor(array, name)
+    try:
+        tensor = as_tensor(array, name)
+    except TypeError:  # a numpy dtype that torch has not: float128
+        raise UsageError(
+            f"The data for {name!r} have the numpy dtype {array.dtype}; expected {spec.dtype or 'another'}."
+        ) from None
     if spec.dtype == "bfloat16" and dtype_name(tensor) == "float32":
         return tensor.bfloat16()  # numpy files have no bfloat16
     return tensor

@@ -15,6 +15,7 @@ from .file_inputs import UNNAMED, file_inputs, file_outputs
 from .sample_files import FolderSample, read_folder
 from .sizes import OpenDim
 from .sweep import Bounds, other_values, signature_dims, swept_sizes
+from .tried_values import untried
 
 if TYPE_CHECKING:
     import onnx
@@ -84,6 +85,10 @@ def resolve(
         found = [*real, *made] if inputs is not None else [made[0], *real, *made[1:]]
     if not found:
         raise UsageError("no samples: there is nothing to compare on")
+    if samples is None:
+        declared = () if signature is None else signature.specs
+        bounds = {s.name: s.value_range for s in declared if s.value_range is not None}
+        notes |= dict.fromkeys(untried(model, found, bounds))
     return found
 
 

@@ -1,27 +1,32 @@
 """Timing on an NVIDIA GPU through torch: events, cold and warm L2, CUDA graphs, clocks. Not checked: written without a GPU.
 
-An event is a time stamp that the GPU itself takes when the queue reaches it. What the host does meanwhile (launching) is
-then in no number, which is why graphs, which launch everything at once, are a candidate of their own.
+An event is a time stamp that the GPU itself takes when its queue reaches it. Between two of them lies what the GPU did,
+and where it waited for the host to launch the next kernel: a model of many small kernels is as slow as its launches. A
+graph launches everything at once, which is why it is a candidate of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import NotCheckedError
 from .device import PhasedCandidate
+from .surroundings import Observation
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Cuda", "clocks", "cuda", "event_timed", "graphed", "phased"]
+__all__ = ["Clocks", "Cuda", "clocks", "cuda", "event_timed", "graphed", "phased"]
 
 # An L2 is taken to be cold after a write of so many times its size.
 _FLUSH = 2
 _LEAST_L2 = 64 << 20  # where the driver does not tell
 _WARM_RUNS = 3  # before a capture, as torch's documentation asks for
+# A clock that falls to less than this part of what it was: too hot, too much power, or set by somebody.
+_LOWEST_CLOCK = 0.9
+_UNITS = {"clock": "MHz", "power": "mW", "temperature": "°C"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ def cuda(index: int = 0) -> Cuda:
 def event_timed(
     call: Callable[[], object], device: Cuda, l2: Literal["warm", "cold"] = "warm"
 ) -> Callable[[], float]:
-    """A candidate: milliseconds that the GPU needs for `call`, between two events on the current stream.
+    """A candidate: milliseconds from the first kernel of `call` to its last, by two events on the current stream.
 
     Args:
         l2: "cold": before each run a buffer larger than the L2 is overwritten, as when another model ran in between;
@@ -129,22 +134,46 @@ def phased(
     return PhasedCandidate(copy_in, compute, copy_out, device, compares)
 
 
-def clocks(device: Cuda) -> Mapping[str, str]:
-    """What the driver says of clocks, power and temperature, for the notes of a record; empty where it cannot be asked."""
+def clocks(device: Cuda) -> Mapping[str, int]:
+    """SM clock (MHz), power (mW) and temperature (°C) as the driver says; what it does not say is left out."""
     import torch
 
-    asked: dict[str, tuple[Callable[[str], int], str]] = {
-        "clock": (torch.cuda.clock_rate, "MHz"),
-        "power": (torch.cuda.power_draw, "mW"),
-        "temperature": (torch.cuda.temperature, "°C"),
+    asked: dict[str, Callable[[str], int]] = {
+        "clock": torch.cuda.clock_rate,
+        "power": torch.cuda.power_draw,
+        "temperature": torch.cuda.temperature,
     }
     found = {}
-    for name, (ask, unit) in asked.items():
+    for name, ask in asked.items():
         try:
-            found[name] = f"{ask(device.name)} {unit}"
+            found[name] = int(ask(device.name))
         except Exception:  # noqa: PERF203 - no NVML, no right to ask it, or a value that this GPU does not have
             continue
     return found
+
+
+@dataclass(slots=True)
+class Clocks:
+    """An `Observer`: what the driver says of the GPU before and after the measured runs."""
+
+    device: Cuda
+    _before: Mapping[str, int] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        self._before = clocks(self.device)
+
+    def end(self) -> Observation:
+        before, after = self._before, clocks(self.device)
+        read = [f"{k} {before[k]} to {after[k]} {u}" for k, u in _UNITS.items() if k in before and k in after]
+        name = self.device.name
+        if not read:
+            return Observation(
+                (f"{name}: clocks and power cannot be read (pip install nvidia-ml-py)",), device=name
+            )
+        unstable = ""
+        if "clock" in before and after.get("clock", 0) < _LOWEST_CLOCK * before["clock"]:
+            unstable = f"the GPU's clock fell from {before['clock']} to {after.get('clock', 0)} MHz"
+        return Observation((f"{name} before and after: {', '.join(read)}",), unstable, unstable, name)
 
 
 def _flush_buffer(device: Cuda) -> torch.Tensor:

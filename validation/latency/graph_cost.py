@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ...ort_ops.inspection.domains import is_custom
+from ...symbolic.graph_inspection.domains import is_custom
 from .cost import Cost, cost, is_view
 from .graph_shapes import element_type, value_shapes
 from .values import Value

@@ -21,6 +21,7 @@ import numpy as np
 from ...errors import UsageError
 from .record import LatencyRecord, Ratio, Timing
 from .statistics import CONFIDENCE, Floats, log_medians, log_ratios
+from .torch_on_gpu import original_on
 
 if TYPE_CHECKING:
     from ..record import Limits
@@ -117,20 +118,22 @@ def _regressions(
     before = _by_key(baseline)
     now = _by_key(record)
     for key, timing in now.items():
-        if timing.candidate == record.reference:
+        if _is_original(timing.candidate, record.reference):
             continue
+        # no ratio, so that there is nothing to be unstable
         nothing = Ratio(timing.candidate, BASELINE, timing.sample, 0.0, 0.0, 0.0)
         if other:
-            yield replace(nothing, unstable=other, verdict="not checked", reason=other)
+            yield replace(nothing, verdict="not checked", reason=other)
         elif key not in before:
             reason = f"the baseline has no {timing.candidate} at {timing.sample}"
-            yield replace(nothing, unstable=reason, verdict="not checked", reason=reason)
+            yield replace(nothing, verdict="not checked", reason=reason)
         else:
-            references = (now.get((record.reference, key[1])), before.get((record.reference, key[1])))
+            control = _control(timing, record.reference)
+            references = (now.get((control, key[1])), before.get((control, key[1])))
             found = _change(timing, before[key], *references, seed=seed)
             yield _against(found, 1 + allowed, f"at most {allowed:.3g} over the baseline{source}")
     for candidate, sample in [key for key in before if key not in now]:
-        if candidate != record.reference and sample in {s for _, s in now}:
+        if not _is_original(candidate, record.reference) and sample in {s for _, s in now}:
             reason = f"the baseline has {candidate} at {sample}, which was not measured now"
             yield Ratio(
                 candidate,
@@ -141,8 +144,17 @@ def _regressions(
                 0.0,
                 verdict="not checked",
                 reason=reason,
-                unstable=reason,
             )
+
+
+def _is_original(candidate: str, reference: str) -> bool:
+    """The original itself, on whatever device and in whatever way: it tells of the machine, and is no candidate."""
+    return candidate == reference or candidate.startswith(original_on("", reference))
+
+
+def _control(timing: Timing, reference: str) -> str:
+    """The original on the candidate's own device."""
+    return reference if timing.device == "cpu" else original_on(timing.device, reference)
 
 
 def _change(
@@ -199,7 +211,7 @@ def _differences(record: LatencyRecord, baseline: LatencyRecord) -> str:
         for name in dict.fromkeys((*now, *before))
         if now.get(name) != before.get(name)
     ]
-    return f"other machine or versions: {'; '.join(differing)}" if differing else ""
+    return f"other machine or versions, no verdict: {'; '.join(differing)}" if differing else ""
 
 
 def _shown(fingerprint: Mapping[str, str], name: str) -> str:

@@ -10,11 +10,13 @@ import statistics as plain
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from .device import PhasedCandidate, Phases
 from .interleaving import orders
 from .record import LatencyRecord, Ratio, Timing
 from .statistics import CONFIDENCE, FEWEST_RUNS, drift, ratio_interval, summary
+from .surroundings import Observation, Observer
 from .warm_up import warmed_up
 
 __all__ = ["measure", "merged", "ratio_of", "timing_of"]
@@ -40,10 +42,12 @@ def measure(
     *,
     threads: int,
     reference: str = "pytorch",
+    references: Mapping[str, str | None] | None = None,
     loads: Mapping[str, float] | None = None,
     pools: Mapping[str, int] | None = None,
     devices: Mapping[str, str] | None = None,
     fingerprint: Mapping[str, str] | None = None,
+    observers: Sequence[Observer] = (),
     warmup_s: float = 0.1,
     most_warmup_s: float = 3.0,
     seconds: float = 0.5,
@@ -62,9 +66,11 @@ def measure(
         candidates: name -> function that runs once and returns milliseconds. `PhasedCandidate` tells its phases too.
         threads: of each candidate's pools, recorded; that they were set is the caller's matter.
         reference: name of the candidate that the ratios are against; without it there are no ratios.
+        references: another one for some candidates, as what ran on a GPU is held against what ran there; None: no ratio.
         loads: milliseconds of opening, compiling, building; in no other number.
         pools: threads that the candidates themselves say they have.
         devices: what each runs on; "cpu" where it says nothing.
+        observers: look around while it is measured, and say what is not to be trusted.
         seed: of the bootstrap.
         clock: seconds; for the limits only, the candidates have their own.
 
@@ -88,6 +94,8 @@ def measure(
             clock=clock,
         )
         before = [len(c.runs) if isinstance(c, PhasedCandidate) else 0 for c in calls]
+        for observer in observers:
+            observer.begin()
         start, rounds = clock(), 0
         while rounds < most_runs and (rounds < runs or clock() - start < seconds):
             if rounds >= 3 and clock() - start > most_seconds:
@@ -97,6 +105,7 @@ def measure(
             if gc.get_count()[0] > _MOST_GARBAGE:
                 gc.collect()
             rounds += 1
+        seen = [observer.end() for observer in observers]
     timings = []
     for k, (name, call) in enumerate(zip(names, calls, strict=True)):
         device, phases = (devices or {}).get(name, "cpu"), {}
@@ -116,16 +125,19 @@ def measure(
                 threads=(pools or {}).get(name),
             )
         )
+    timings = [_observed(t, seen) for t in timings]
     by_name = dict(zip(names, timings, strict=True))
-    ratios = [
-        ratio_of(timing, by_name[reference], seed=seed)
-        for name, timing in by_name.items()
-        if name != reference and reference in by_name
-    ]
+    against = {name: (references or {}).get(name, reference) for name in (*by_name, *failed)}
+    ratios = []
+    for name, timing in by_name.items():
+        other = against[name]
+        if other is not None and other != name and other in by_name:
+            ratio = ratio_of(timing, by_name[other], seed=seed)
+            ratios.append(_undecided(ratio, (timing.device, by_name[other].device), seen))
     ratios += [
-        Ratio(name, reference, sample_label, 0.0, 0.0, 0.0, unstable=f"not measured: {why}")
+        Ratio(name, other, sample_label, 0.0, 0.0, 0.0, unstable=f"not measured: {why}")
         for name, why in failed.items()
-        if name != reference
+        if (other := against[name]) is not None and other != name
     ]
     return LatencyRecord(
         threads=threads,
@@ -135,9 +147,21 @@ def measure(
         notes=(
             *(f"latency of {name} at {sample_label} not measured: {why}" for name, why in failed.items()),
             *_unsettled(timings),
+            *(note for observation in seen for note in observation.notes),
         ),
         reference=reference,
     )
+
+
+def _observed(timing: Timing, seen: Sequence[Observation]) -> Timing:
+    """What surrounded the runs says more than their spread: it comes first."""
+    why = next((o.unstable for o in seen if o.unstable and o.device in ("", timing.device)), "")
+    return replace(timing, unstable=why) if why else timing
+
+
+def _undecided(ratio: Ratio, devices: Sequence[str], seen: Sequence[Observation]) -> Ratio:
+    why = next((o.undecided for o in seen if o.undecided and o.device in ("", *devices)), "")
+    return replace(ratio, unstable=why) if why else ratio
 
 
 def _first_calls(candidates: Mapping[str, Candidate]) -> tuple[dict[str, float], dict[str, str]]:

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from ...export.graph.passes import SOURCE_KEY
 from ...ort_ops.inspection.custom_nodes import Kernels
-from ...ort_ops.inspection.domains import is_custom
-from ...ort_ops.inspection.findings import where
 from ...ort_ops.inspection.graph_cuts import cut_findings
-from ...ort_ops.inspection.graph_view import GraphViews
 from ...ort_ops.inspection.runtime_limits import limits_for
 from ...ort_ops.node_uses import model_uses
+from ...symbolic.graph_inspection.domains import is_custom
+from ...symbolic.graph_inspection.findings import where
+from ...symbolic.graph_inspection.graph_view import GraphViews
 from .record import NodeTime, Profile
 from .runtime_trace import Trace
 

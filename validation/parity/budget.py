@@ -25,9 +25,23 @@ from .float_types import FloatType, float_type
 from .groups import ENOUGH, Group, groups_of, lean_of
 from .running import ROWS, Tolerance
 
-__all__ = ["EXACT", "Band", "Budget", "blind", "derived", "own_rtol", "user"]
+__all__ = [
+    "EXACT",
+    "HOPELESS",
+    "Band",
+    "Budget",
+    "Factors",
+    "blind",
+    "derived",
+    "factors",
+    "most",
+    "own_rtol",
+    "rms_of",
+    "user",
+]
 
-# An original whose own rounding error exceeds this part of its output says nothing about a runtime.
+# An original whose own rounding error exceeds this part of its output says nothing about a runtime, and neither does a
+# budget that allows this part of it.
 HOPELESS = 0.1
 
 
@@ -101,7 +115,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class _Factors:
+class Factors:
     """The letters of docs/budget.md."""
 
     own: float  # K
@@ -119,8 +133,8 @@ class _Factors:
         return 2.0**-23 if self.narrow else kind.eps
 
 
-_FULL = _Factors(8, 4, 4, 4, 1, 8, 2, 64, narrow=False)
-_NARROW = _Factors(2, 16, 2, 1.5, 1 / math.sqrt(12), 4, 0.6, 8, narrow=True)
+_FULL = Factors(8, 4, 4, 4, 1, 8, 2, 64, narrow=False)
+_NARROW = Factors(2, 16, 2, 1.5, 1 / math.sqrt(12), 4, 0.6, 8, narrow=True)
 _NARROW_LONGER = replace(_NARROW, own_rms=2)
 
 EXACT = Budget(0.0, 0.0, math.inf, "exact: integers and booleans", exact=True)
@@ -137,18 +151,15 @@ def derived(own: Metrics, dtype: Any, source: str, longer: bool = False) -> Budg
     `longer`: `own` is known from more runs and from the least accurate sound way of computing the same.
     """
     kind = float_type(dtype)
-    f = _factors(kind, longer)
+    f = factors(kind, longer)
     groups = groups_of(own.binades)
     n = max(sum(g.distinct for g in groups) or own.compared, 1)
-    luck = 1 + 8 / n
-    floor_rms = f.floor_rms * (min(1.0, 16 / math.sqrt(n)) if f.narrow else 1.0)
-    # functions inside are inexact against values of order one; at most, against the output's largest
-    floor = f.floor * f.eps(kind) * (own.scale if longer else min(own.scale, 1.0)) + _subnormal(kind)
+    floor = _floor(own.scale, kind, f, longer)
     bands = tuple(_band(g, groups, kind, f, floor) for g in groups)
     return Budget(
         atol=max((b.atol for b in bands), default=floor),
         rtol=f.relative * kind.eps,
-        rms=f.own_rms * (luck * own.rms + floor_rms * _ulp(kind, own.scale_rms)) + _subnormal(kind),
+        rms=rms_of(own.rms, n, own.scale_rms, kind, f),
         source=source,
         own_max=own.max_abs,
         own_rms=own.rms,
@@ -163,7 +174,33 @@ def derived(own: Metrics, dtype: Any, source: str, longer: bool = False) -> Budg
     )
 
 
-def _band(group: Group, groups: list[Group], kind: FloatType, f: _Factors, floor: float) -> Band:
+def rms_of(own_rms: float, n: int, scale_rms: float, kind: FloatType, f: Factors) -> float:
+    """What the whole output may differ by, from PyTorch's own error of `n` different elements."""
+    floor = f.floor_rms * (min(1.0, 16 / math.sqrt(n)) if f.narrow else 1.0)
+    return f.own_rms * ((1 + 8 / n) * own_rms + floor * _ulp(kind, scale_rms)) + _subnormal(kind)
+
+
+def most(own_max: float, n: int, scale: float, kind: FloatType, f: Factors, longer: bool = False) -> Band:
+    """The widest band that `derived` makes of an own error of at most `own_max` in an output of this scale."""
+    floor = _floor(scale, kind, f, longer)
+    small = floor if f.narrow else floor / 4
+    luck = 1 + 8 / min(n, 2 * ENOUGH)
+    ulp = max(kind.eps * 1.5 * scale, kind.smallest)  # a row's elements count as 1.5 times their power of two
+    return Band(
+        sign=1,
+        exponent=0,
+        atol=f.own * luck * own_max + floor,
+        rms=f.own_rms * (luck * own_max + f.floor_rms * ulp) + small,
+        bias=f.own_bias * own_max + f.bias * ulp + small,
+    )
+
+
+def _floor(scale: float, kind: FloatType, f: Factors, longer: bool) -> float:
+    """Functions inside are inexact against values of order one; at most, against the output's largest."""
+    return f.floor * f.eps(kind) * (scale if longer else min(scale, 1.0)) + _subnormal(kind)
+
+
+def _band(group: Group, groups: list[Group], kind: FloatType, f: Factors, floor: float) -> Band:
     near = _neighbours(group, groups)
     pool = Group(group.sign, group.exponent, tuple(r for g in near for r in g.rows))
     luck = 1 + 8 / max(pool.distinct, 1)
@@ -194,7 +231,7 @@ def _neighbours(group: Group, groups: list[Group]) -> list[Group]:
 def blind(scale: float, dtype: Any, why: str) -> Budget:
     """The budget where PyTorch's own error is unknown: 64 ULPs of the output's scale (narrow types: 8)."""
     kind = float_type(dtype)
-    f = _factors(kind)
+    f = factors(kind)
     return Budget(
         atol=f.unknown * _ulp(kind, scale),
         rtol=f.relative * kind.eps,
@@ -210,7 +247,8 @@ def user(atol: float | None, rtol: float | None) -> Budget:
     return Budget(atol or 0.0, rtol or 0.0, math.inf, source)
 
 
-def _factors(kind: FloatType, longer: bool = False) -> _Factors:
+def factors(kind: FloatType, longer: bool = False) -> Factors:
+    """The constants of a dtype; `longer` as in `derived`."""
     if kind.eps <= 2.0**-23:
         return _FULL
     return _NARROW_LONGER if longer else _NARROW

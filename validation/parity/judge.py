@@ -6,11 +6,11 @@ import math
 from dataclasses import replace
 from typing import Literal
 
-from .budget import Band, Budget
+from .budget import HOPELESS, Band, Budget
 from .difference import Binade, Metrics, required_atol
 from .groups import ENOUGH, Z_SIGN, Group, Z
 
-__all__ = ["band_of", "budget_used", "judge", "rejudged", "scale_ulps"]
+__all__ = ["allowed_part", "band_of", "budget_used", "judge", "rejudged", "scale_ulps"]
 
 
 def judge(metrics: Metrics, budget: Budget) -> tuple[Literal["passed", "failed", "not checked"], str]:
@@ -48,7 +48,43 @@ def judge(metrics: Metrics, budget: Budget) -> tuple[Literal["passed", "failed",
             f"the original's own rounding error is {budget.own_rms:.2g} rms: "
             "over a tenth of its output, so agreement would prove nothing"
         )
+    part = allowed_part(metrics, budget)
+    if part > HOPELESS:
+        return "not checked", (
+            f"the budget allows {part:.2g} of the output (rms), more than a tenth: too coarse to tell a fault from rounding"
+        )
     return "passed", ""
+
+
+def allowed_part(metrics: Metrics, budget: Budget) -> float:
+    """What a derived budget lets an output be off by, over the output, both root mean squares; 0 where the user set it.
+
+    Where the rms of the whole is judged it is that, else what the elements may be off by, each on its own. What lies
+    within a step of the dtype's smallest numbers is no part of it: any value there may be the next one.
+    """
+    if budget.exact or budget.own_rms is None or not metrics.scale_rms:
+        return 0.0
+    allowed = _allowed_rms(metrics, budget)
+    if _enough(metrics):
+        allowed = min(allowed, budget.rms)
+    if budget.source.startswith("twice "):  # golden: the stored value may be as far off again
+        allowed /= 2
+    smallest = 2.0**-24 if metrics.eps == 2.0**-10 else 2.0**-126 if metrics.eps > 2.0**-50 else 2.0**-1022
+    return max(allowed - 4 * smallest, 0.0) / metrics.scale_rms
+
+
+def _allowed_rms(metrics: Metrics, budget: Budget) -> float:
+    """Of what each element may be off by; a row's elements count as having the row's size."""
+    square = sum(
+        row.count
+        * (
+            (_band(budget, row.sign, row.exponent).atol if budget.bands else budget.atol)
+            + budget.rtol * row.size
+        )
+        ** 2
+        for row in metrics.binades
+    )
+    return math.sqrt(square / max(metrics.compared, 1))
 
 
 def _enough(metrics: Metrics) -> bool:

@@ -57,8 +57,13 @@ class Advisor:
         if cell.judged_as == "golden":
             return "Both sides may share the mistake: look at how the inputs were prepared, and where the golden output is from."
         step = "`--bisect` finds the first node that differs."
-        if m.nan or m.inf:
-            return f"Where does it overflow? {step}"
+        if m.nan:
+            return (
+                f"One side has NaN where the other has none: 0/0, Inf − Inf, a root or logarithm below 0, a softmax over "
+                f"nothing but −Inf. {step}"
+            )
+        if m.inf:
+            return f"One side is infinite where the other is not: an overflow, or a division by 0. {step}"
         if (
             cell.budget is not None
             and cell.budget.source.startswith("user tolerance")

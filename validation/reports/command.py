@@ -9,6 +9,7 @@ from pathlib import Path
 from ...errors import DeployOpsError, UsageError
 from ..latency.record import LatencyRecord
 from ..record import Limits, Report
+from .contradictions import expect_consistent
 from .json_file import LARGEST, dumps, loads
 from .rejudge import of_another, rejudged
 from .terminal import text
@@ -105,7 +106,7 @@ def rendered(
 
 
 def read_report(file: StrPath) -> Report:
-    """A saved report. Raises UsageError, ModelFileError."""
+    """A saved report. Raises UsageError, and ModelFileError for one that is damaged or contradicts itself."""
     path = Path(file)
     if not path.is_file():
         raise UsageError(f"{path}: not a file" if path.exists() else f"{path}: no such file")
@@ -114,7 +115,9 @@ def read_report(file: StrPath) -> Report:
             f"{path} has {path.stat().st_size >> 20} MB; a report has at most {LARGEST >> 20} MB"
         )
     try:
-        return loads(path.read_bytes())
+        report = loads(path.read_bytes())
+        expect_consistent(report)
+        return report
     except DeployOpsError as error:
         raise type(error)(f"{path}: {error}") from None
 

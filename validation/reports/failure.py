@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..record import FAILED, PASSED, Cell, Report
 from .advice import Advisor
 from .plain_text import cut, lines_of, one_line
-from .quantities import exactly, number, shape, used
+from .quantities import differs, exactly, number, shape, used
 from .summary import headline, worst_first
 from .tables import table
 
@@ -43,10 +43,9 @@ def failure(report: Report) -> str:
         if b2.culprit is not None:
             c = b2.culprit
             where = ", ".join(_line(p) for p in (c.module, c.line) if p)
-            lines += [
-                "",
-                f"begins at node {_line(c.node)} ({_line(c.op_type)}){f', from {where}' if where else ''}",
-            ]
+            which = f"one of {len(c.among)} nodes up to" if c.among else "node"
+            place = f", from {where}" if where else ""
+            lines += ["", f"begins at {which} {_line(c.node)} ({_line(c.op_type)}){place}"]
     return "\n".join(lines)
 
 
@@ -58,9 +57,12 @@ def _cell(c: Cell, advice: str) -> list[str]:
         kind = f"{_line(c.dtype)}{shape(c.shape)}" + (
             f", judged as {_line(c.judged_as)}" if c.judged_as != "values" else ""
         )
-        lines.append(
-            f"    {kind}: max abs {number(m.max_abs)}, max rel {number(m.max_rel)}, rms {number(m.rms)}, budget used {used(c)}"
+        sizes = (
+            f"max abs {number(m.max_abs)}, max rel {number(m.max_rel)}, rms {number(m.rms)}, "
+            if m.identical or differs(c)
+            else ""
         )
+        lines.append(f"    {kind}: {sizes}budget used {used(c)}")
         rows = [(shape(w.index), exactly(w.got), exactly(w.want), f"{w.got - w.want:+.3g}") for w in m.worst]
         if rows:
             head = ("worst at", "got", "expected", "difference")

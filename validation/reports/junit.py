@@ -17,7 +17,7 @@ from ..record import FAILED, NOT_CHECKED, PASSED, Bisection, Cell, Report, Verdi
 from ..verdict import coverage
 from .advice import Advisor
 from .plain_text import cut, lines_of, one_line
-from .quantities import element, milliseconds, number, shape, times, used
+from .quantities import differs, element, milliseconds, number, shape, times, used
 from .summary import lost, not_asked_for
 
 __all__ = ["junit"]
@@ -126,7 +126,8 @@ def _cell(cell: Cell, advice: str, bisection: Bisection | None) -> _Case:
     lines = [cell.reason, *_measured(cell)]
     if bisection is not None and bisection.culprit is not None:
         c = bisection.culprit
-        lines.append(f"begins to diverge at node {c.node} ({c.op_type}) {c.module} {c.line}".rstrip())
+        which = f"one of {len(c.among)} nodes up to" if c.among else "node"
+        lines.append(f"begins to diverge at {which} {c.node} ({c.op_type}) {c.module} {c.line}".rstrip())
     if advice:
         lines.append(advice)
     kind = "parity" if cell.metrics is not None else "run"
@@ -143,7 +144,9 @@ def _measured(cell: Cell) -> list[str]:
         return []
     lines = [
         f"{cell.dtype}{shape(cell.shape)}, judged as {cell.judged_as}",
-        f"max abs {number(m.max_abs)}, max rel {number(m.max_rel)}, rms {number(m.rms)}, "
+        f"budget used {used(cell)}"
+        if not (m.identical or differs(cell))
+        else f"max abs {number(m.max_abs)}, max rel {number(m.max_rel)}, rms {number(m.rms)}, "
         f"cosine {number(m.cosine, 8)}, budget used {used(cell)}",
         f"{m.mismatches} of {m.count} elements out of budget",
     ]

@@ -6,11 +6,12 @@ from ..record import FAILED, NOT_CHECKED, PASSED
 from .plain_text import cut, one_line
 from .tables import wrapped
 
-__all__ = ["MOST_LINES", "Lines", "named", "worded"]
+__all__ = ["MOST_LINES", "Lines", "named", "whole", "worded"]
 
 MOST_LINES = 24  # of backends, times and notes each: a real report has fewer
 LONGEST_NAME = 60
 LONGEST_REASON = 600
+LONGEST_TEXT = 2_500  # of a bisection, which is read to its end
 _COLOURS: dict[str, str] = {FAILED: "31;1", NOT_CHECKED: "33;1", PASSED: "32;1"}
 
 
@@ -36,6 +37,11 @@ class Lines:
 def named(text: str) -> str:
     """A name on one line, harmless, and short enough for a table."""
     return cut(one_line(text), LONGEST_NAME)
+
+
+def whole(text: str) -> str:
+    """A text on one line, harmless, of which nothing is cut but from a hostile one."""
+    return cut(one_line(text), LONGEST_TEXT)
 
 
 def worded(text: str) -> str:

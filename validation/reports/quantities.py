@@ -6,7 +6,18 @@ import math
 
 from ..record import Cell
 
-__all__ = ["amount", "element", "exactly", "milliseconds", "number", "percent", "shape", "times", "used"]
+__all__ = [
+    "amount",
+    "differs",
+    "element",
+    "exactly",
+    "milliseconds",
+    "number",
+    "percent",
+    "shape",
+    "times",
+    "used",
+]
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -55,6 +66,16 @@ def used(cell: Cell) -> str:
     if not math.isfinite(part):
         return "over"
     return f"{part:.0%}" if part < 100 else f"{part:.2g}×"
+
+
+def differs(cell: Cell) -> bool:
+    """Whether the differences of a cell that is not identical say something.
+
+    Between NaN and a number, and between rows that have no counterpart, there is none to be measured: a largest one of 0
+    would be read as "equal".
+    """
+    m = cell.metrics
+    return m is not None and (m.max_abs > 0 or not (m.nan or m.inf or m.mismatches))
 
 
 def element(value: float) -> str:

@@ -21,6 +21,8 @@ __all__ = [
 ]
 
 VERDICTS: tuple[Verdict, ...] = (FAILED, NOT_CHECKED, PASSED)
+# of `bisection.wording`, which is not imported to render a saved report
+_WHOSE_FAULT = ("the file says something else than the original", "or its library, computes another")
 _ORDER = {verdict: k for k, verdict in enumerate(VERDICTS)}
 
 
@@ -86,10 +88,13 @@ def not_asked_for(backend: BackendSummary | BackendRecord) -> bool:
 
 
 def alike_bisections(report: Report) -> list[list[Bisection]]:
-    """Those that came to the same on several backends together."""
-    found: dict[tuple[str, str, str, str], list[Bisection]] = {}
+    """Those that came to the same on several backends together: the node, and whose fault it is; not every digit."""
+    found: dict[tuple[str, ...], list[Bisection]] = {}
     for b in report.bisections:
-        found.setdefault((b.sample, b.output, b.culprit.node if b.culprit else "", b.text), []).append(b)
+        c = b.culprit
+        blamed = [str(words in b.text) for words in _WHOSE_FAULT]
+        came_to = (c.node, c.op_type, c.output, *blamed) if c is not None else (b.text,)
+        found.setdefault((b.sample, b.output, *came_to), []).append(b)
     return list(found.values())
 
 

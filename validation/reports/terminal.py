@@ -8,9 +8,9 @@ import sys
 from ..record import FAILED, NOT_CHECKED, PASSED, Bisection, Cell, Finding, Report, Verdict
 from ..verdict import coverage
 from .advice import Advisor
-from .lines import MOST_LINES, Lines, named, worded
+from .lines import MOST_LINES, Lines, named, whole, worded
 from .plain_text import cut, lines_of
-from .quantities import element, number, shape, used
+from .quantities import differs, element, exactly, number, shape, used
 from .summary import BackendSummary, alike_bisections, headline, not_asked_for, summaries, worst_first
 from .tables import table
 from .terminal_times import say_latency
@@ -101,8 +101,12 @@ def _row(c: Cell) -> tuple[str, ...]:
     worst = ""
     if m.worst:
         at = m.worst[0]
-        worst = f"{shape(at.index)}: {element(at.got)}, not {element(at.want)}"
-    return (*row, f"{m.max_abs:.1e}", f"{m.max_rel:.1e}", number(c.scale_ulps), used(c), named(worst))
+        shown = element if element(at.got) != element(at.want) else exactly
+        worst = f"{shape(at.index)}: {shown(at.got)}, not {shown(at.want)}"
+    numbers = (
+        (f"{m.max_abs:.1e}", f"{m.max_rel:.1e}", number(c.scale_ulps)) if differs(c) else ("–", "–", "–")
+    )
+    return (*row, *numbers, used(c), named(worst))
 
 
 def _backends(page: Lines, report: Report) -> None:
@@ -189,9 +193,10 @@ def _bisection(page: Lines, b: Bisection, backends: list[str]) -> None:
     c = b.culprit
     if c is not None:
         kind = f"{named(c.domain)}::{named(c.op_type)}" if c.domain else named(c.op_type)
-        page.say(f"  node {named(c.node)} ({kind}), its output {named(c.output)}", "    ")
+        which = f"one of {len(c.among)} nodes, the last of which is" if c.among else "node"
+        page.say(f"  {which} {named(c.node)} ({kind}), its output {named(c.output)}", "    ")
         if c.module or c.line:
-            page.say(f"  from {', '.join(named(p) for p in (c.module, c.line) if p)}", "    ")
+            page.say(f"  from {', '.join(whole(p) for p in (c.module, c.line) if p)}", "    ")
         if c.reason and c.reason not in b.text:
             page.say(f"  {worded(c.reason)}", "    ")
         for v in c.inputs[:MOST_ROWS]:
@@ -202,7 +207,7 @@ def _bisection(page: Lines, b: Bisection, backends: list[str]) -> None:
                 "    ",
             )
     if b.text:
-        page.say(f"  {worded(b.text)}", "    ")
+        page.say(f"  {whole(b.text)}", "    ")
     page.say(f"  {b.runs} runs, {b.nodes} nodes, held against {worded(b.reference)}", "    ")
 
 

@@ -116,3 +116,104 @@ def _(draw: Any) -> Iterator[Any]:
     yield draw(3, 5), draw(3, 5)
     yield draw(2, 3, 5), draw(3, 1)
     yield draw(4, 1), draw(1, 5)
+
+
+@operator("trtpack::positives", dtypes=HALVES)
+def positives(x: Tensor) -> Tensor:
+    """The positive numbers of x, in their order: the data decides how many."""
+    return x[x > 0]
+
+
+@positives.fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+
+@positives.bound
+def _(x: Tensor) -> int:
+    return x.numel()
+
+
+@positives.samples
+def _(draw: Any) -> Iterator[Any]:
+    yield draw(3, 5)
+    yield draw(300)
+    yield draw(0, 4)
+    yield -draw(7).abs()
+    yield draw.edges()
+
+
+@operator("trtpack::above", dtypes={"x, limit": HALVES}, outputs=("rows", "values", "rest"))
+def above(x: Tensor, limit: Tensor, most: int = 1000) -> tuple[Tensor, Tensor, Tensor]:
+    """Where x (N, C) is above a limit (N): (2, K) row and column, (K,) what is there; and (M,) the rows without such."""
+    wide = x.double() > limit.double()[:, None]
+    at = wide.nonzero()
+    rest = (~wide.any(1)).nonzero()[:, 0]
+    return at.t().contiguous().int(), x[wide], rest.int()
+
+
+@above.fake
+def _(x: Tensor, limit: Tensor, most: int = 1000) -> tuple[Tensor, Tensor, Tensor]:
+    context = torch.library.get_ctx()
+    found, rest = context.new_dynamic_size(), context.new_dynamic_size()
+    return (
+        x.new_empty(2, found, dtype=torch.int32),
+        x.new_empty(found),
+        x.new_empty(rest, dtype=torch.int32),
+    )
+
+
+@above.bound
+def _(x: Tensor, limit: Tensor, most: int = 1000) -> tuple[int, int]:
+    return x.shape[0] * x.shape[1], x.shape[0]
+
+
+@above.usual
+def _(x: Tensor, limit: Tensor, most: int = 1000) -> tuple[int, int]:
+    return x.shape[0] * x.shape[1] // 4, 1
+
+
+@above.samples
+def _(draw: Any) -> Iterator[Any]:
+    yield draw(3, 5), draw(3)
+    yield draw(6, 4), draw(6, low=2, high=3)
+    yield draw(1, 1), draw(1)
+
+
+@operator("trtpack::tile_to", dtypes={"x": HALVES, "sizes": ("int64", "int32")}, shape_inputs=("sizes",))
+def tile_to(x: Tensor, sizes: Tensor) -> Tensor:
+    """The numbers of x over and over, in a tensor of the given sizes (R, C): a shape input."""
+    rows, columns = sizes.tolist()
+    return x.reshape(-1)[torch.arange(rows * columns) % x.numel()].reshape(rows, columns)
+
+
+@tile_to.fake
+def _(x: Tensor, sizes: Tensor) -> Tensor:
+    return x.new_empty(sizes[0].item(), sizes[1].item())
+
+
+@tile_to.samples
+def _(draw: Any) -> Iterator[Any]:
+    yield draw(3, 5), torch.tensor([4, 6])
+    yield draw(7), torch.tensor([2, 3])
+    yield draw(4), torch.tensor([5, 2], dtype=torch.int32)
+
+
+@operator("trtpack::blend", dtypes={"x, bias": HALVES, "mask": ("bool",)}, outputs=("y",))
+def blend(x: Tensor, bias: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+    """(x + bias) · mask: two optional inputs, either of which may be absent."""
+    y = x if bias is None else x + bias
+    return y.clone() if mask is None else y * mask
+
+
+@blend.fake
+def _(x: Tensor, bias: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+    return torch.empty_like(x)
+
+
+@blend.samples
+def _(draw: Any) -> Iterator[Any]:
+    yield draw(3, 5), draw(3, 5), draw(3, 5, dtype="bool")
+    yield draw(3, 5), None, draw(3, 5, dtype="bool")
+    yield draw(4), draw(4), None
+    yield (draw(4),)

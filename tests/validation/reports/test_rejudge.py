@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from deployops.errors import ModelFileError, UsageError
 from deployops.validation.latency.record import LatencyRecord, Ratio
-from deployops.validation.parity.budget import EXACT, Budget, user
+from deployops.validation.parity.budget import EXACT, Budget, derived, own_rtol, user
 from deployops.validation.parity.judge import judge
 from deployops.validation.parity.metrics import measure, measure_exact
 from deployops.validation.record import Cell, Finding, Limits, Report
@@ -33,7 +33,7 @@ def arrays(seed: int, error: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def saved(got: np.ndarray, want: np.ndarray, budget: Budget = DERIVED) -> Report:
-    metrics = measure(got, want, rtol=budget.rtol, atol=budget.atol)
+    metrics = measure(got, want, tolerance=budget.tolerance())
     verdict, reason = judge(metrics, budget)
     cell = Cell("s", "y", "b", verdict, reason, "float32", want.shape, metrics, budget)
     return loads(dumps(Report("m", "o", (cell,))))
@@ -226,7 +226,11 @@ def test_a_saved_report_is_rendered_as_it_was(full_report: Report, tmp_path: Pat
 
 def test_other_limits_give_another_exit_code(tmp_path: Path) -> None:
     file = tmp_path / "report.json"
-    file.write_text(dumps(saved(*arrays(1, 1e-4))))
+    got, want = arrays(1, 1e-4)
+    wide = want.astype(np.float64)
+    own = measure(want, want, wide, rtol=own_rtol(np.float32))
+    budget = derived(own, np.float32, "the original's own error against float64")
+    file.write_text(dumps(saved(got, want, budget)))
     assert render(file).exit_code == 1
     assert render(file, limits=Limits(atol=1.0)).exit_code == 0
     assert render(file, limits=Limits(atol=1e-12)).exit_code == 1

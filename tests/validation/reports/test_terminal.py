@@ -157,3 +157,48 @@ def test_cutting_keeps_both_ends_and_the_width(value: str, width: int) -> None:
 @given(st.text())
 def test_lines_of_a_log_are_printable(value: str) -> None:
     assert all(line.isprintable() for line in lines_of(value))
+
+
+def test_where_nothing_can_be_subtracted_no_difference_is_shown() -> None:
+    """NaN against numbers, all else equal: a largest difference of 0 would be read as "equal"."""
+    from deployops.validation.parity.metrics import Metrics, Worst
+
+    metrics = Metrics(
+        count=8,
+        identical=False,
+        mismatches=2,
+        nan=2,
+        worst=(Worst((1,), float("nan"), 1.0),),
+        compared=6,
+        equal=6,
+    )
+    cell = Cell("s", "y", "onnxruntime", "failed", "2 NaN on one side only", "float32", (8,), metrics)
+    report = Report("m", "f", (cell,))
+    (row,) = [line for line in text(report).splitlines() if line.startswith("failed   y")]
+    assert row.count("–") == 3
+    assert "0.0e+00" not in row
+    assert "Where does it overflow" not in text(report)
+    assert "One side has NaN where the other has none" in text(report)
+
+
+def test_a_line_of_the_source_is_shown_whole_and_two_backends_share_a_block() -> None:
+    from deployops.validation.bisection import wording
+    from deployops.validation.record import Bisection, Culprit
+    from deployops.validation.reports.summary import alike_bisections
+
+    line = "net.py:41 in forward: q, k, v = self.qkv(self.norm(x + self.position[:, : x.shape[1]])).chunk(3, dim=-1)"
+    culprit = Culprit("node_1", "Softmax", "", "softmax", "blocks.1", line, ())
+
+    def one(backend: str, off: str, blamed: str) -> Bisection:
+        return Bisection("s", "y", backend, culprit, f"It is {off} off. {blamed}.", 3, 9, "the original")
+
+    same = (
+        one("onnxruntime", "0.64", wording.FILE_AT_FAULT),
+        one("torch.compile", "0.65", wording.FILE_AT_FAULT),
+    )
+    report = Report("m", "f", (), bisections=(*same, one("tensorrt", "0.64", wording.BACKEND_AT_FAULT)))
+    shown = text(report)
+    assert line in shown
+    assert "begins to diverge on onnxruntime and torch.compile:" in shown
+    # a file at fault and a backend at fault are two things, at whatever node
+    assert [len(alike) for alike in alike_bisections(report)] == [2, 1]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ..symbolic import dtypes
+from .. import dtypes
 
 if TYPE_CHECKING:
     import onnx

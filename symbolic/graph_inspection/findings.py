@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from ..node_uses import NodeUse
+from .node_uses import NodeUse
 
 __all__ = ["FAILS", "HURTS", "NOTE", "Finding", "Severity", "sorted_findings", "where"]
 
@@ -22,8 +22,8 @@ class Finding:
     """One thing to know of a model.
 
     Attributes:
-        severity: "would fail": ONNX Runtime refuses the model, or runs something else than it says; "hurts": it is slower
-            than it could be; "note".
+        severity: "would fail": the runtime refuses the model, or runs something else than it says; "hurts": it is slower,
+            or less exact, than it could be; "note".
         kind: a stable word, such as "dtype" or "cut-fusion".
         where: the node, such as "'conv1' in function acme::F" or "the node that makes 'y'"; "" for the whole model.
         what, advice: one sentence each, without their full stop.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..node_uses import GraphUses, domain_key
-from ..standard_types import dtype_name
+from .node_uses import GraphUses, domain_key
+from .standard_types import dtype_name
 
 if TYPE_CHECKING:
     import onnx

@@ -1,7 +1,8 @@
 """Graphs that do not hang together: what nothing makes, what is made twice, cycles. ONNX Runtime opens none of them.
 
-The rules are ONNX Runtime's. Nodes of the main graph may stand in any order, those of a subgraph must be in the order in
-which they run. Values of enclosing graphs can be read, and not made again where they are inputs or initializers there.
+The rules are ONNX Runtime's; TensorRT's are milder in the order of subgraphs and the names of nodes. Nodes of the main graph
+may stand in any order, those of a subgraph must be in the order in which they run. Values of enclosing graphs can be read,
+and not made again where they are inputs or initializers there.
 Model-local functions are not looked at.
 """
 
@@ -10,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING
 
-from ..node_uses import MOST_LEVELS, NodeUse, domain_key
-from ..standard_types import as_text
 from .findings import FAILS, Finding, where
+from .node_uses import MOST_LEVELS, NodeUse, domain_key
+from .standard_types import as_text
 
 if TYPE_CHECKING:
     import onnx

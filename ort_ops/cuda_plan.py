@@ -1,0 +1,105 @@
+"""What there is to compile for a library of CUDA kernels: everything that the declarations decide, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import DeclarationError
+from ..native.cuda_library import CudaUnit
+from ..native.levels import Level
+
+if TYPE_CHECKING:
+    from ..symbolic.operator import Operator
+
+__all__ = ["CudaPlan", "cuda_kernels", "make_cuda_plan"]
+
+_ON_DEVICE = Level("cuda", (), "true")  # to the table of a library, CUDA is one level that fits always
+
+
+@dataclass(frozen=True, slots=True)
+class CudaPlan:
+    """A library. `operators`: their entries in the manifest; `absent`: files that would be taken for a kernel instead."""
+
+    units: tuple[CudaUnit, ...]
+    table: str
+    operators: tuple[dict[str, Any], ...]
+    absent: tuple[str, ...]
+    notes: tuple[str, ...]  # what the author of the operators should know
+
+    @property
+    def holds(self) -> bool:
+        """Whether the kernels are still where they were found."""
+        found = all(Path(unit.file).is_file() for unit in self.units)
+        return found and not any(Path(path).is_file() for path in self.absent)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """ONNX names of the operators."""
+        return tuple(f"{o['domain']}::{o['op_type']}" for o in self.operators)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(record: Any) -> CudaPlan:
+        """The plan in a record. Raises KeyError or TypeError where it is none."""
+        return CudaPlan(
+            tuple(CudaUnit(**u) for u in record["units"]),
+            record["table"],
+            tuple(record["operators"]),
+            tuple(record["absent"]),
+            tuple(record["notes"]),
+        )
+
+
+def make_cuda_plan(operators: Sequence[Operator]) -> CudaPlan:
+    """The plan for these operators. Raises UsageError and DeclarationError with what stands in the way."""
+    from ..native.cuda_library import cuda_unit
+    from ..native.generated import entries_symbol, operator_table
+    from ..native.kernel_files import find_kernel, kernel_places
+    from ..native.shape_rules import shape_rules
+    from ..native.signature import check_compilable
+    from .build_plan import check_carried, shape_notes
+    from .manifest_writer import describe
+
+    for op in operators:
+        check_compilable(op)
+        check_carried(op)
+    files = [find_kernel(op, ".cuh") for op in operators]
+    rules = {op.name: shape_rules(op) for op in operators}
+    return CudaPlan(
+        tuple(
+            cuda_unit(op, file, cuda_kernels(op, file.name), entries_symbol(op, _ON_DEVICE.name))
+            for op, file in zip(operators, files, strict=True)
+        ),
+        operator_table(operators, rules, [_ON_DEVICE]),
+        tuple(map(describe, operators)),
+        tuple(str(place) for op in operators for place in kernel_places(op, ".cuh") if not place.is_file()),
+        tuple(note for op in operators for note in shape_notes(op, rules[op.name])),
+    )
+
+
+def cuda_kernels(op: Operator, kernel_file: str) -> str:
+    """The source of an operator's CUDA object, for nvcc and for the emulation alike: entries as the table knows them.
+
+    Raises DeclarationError where the size of an output is known only to the kernel.
+    """
+    from ..native.cuda_signature import cuda_entries
+    from ..native.generated import entries_symbol, template
+    from ..native.shape_rules import FromKernel, shape_rules
+    from ..native.signature import kernel_rows
+
+    by_kernel = [name for name, rule in shape_rules(op).items() if isinstance(rule, FromKernel)]
+    if by_kernel:
+        raise DeclarationError(
+            f"{op.name}: the size of `{by_kernel[0]}` is known only after the kernel ran. ONNX Runtime allocates outputs "
+            "before, and nothing waits for the GPU here: leave the operator out of the library for CUDA. In a model it runs "
+            "as its body of standard operators, where it has one"
+        )
+    rows = template("cuda_kernels.cpp.j2").render(
+        symbol=entries_symbol(op, _ON_DEVICE.name), rows=kernel_rows(op)
+    )
+    return cuda_entries(op, kernel_file) + rows

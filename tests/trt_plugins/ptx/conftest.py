@@ -1,0 +1,8 @@
+"""`assembled` beside the tests can be imported by them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))

@@ -1,0 +1,305 @@
+"""From an ONNX model to a serialised engine with its sidecar: the steps, in order."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ...errors import DeployOpsError, NotCheckedError, UsageError
+from ...native.file_contents import FILES
+from ...native.output_files import replace_file
+from ..manifest import manifest_path
+from .cache import EngineCache, cache_key
+from .child import WorkerEnd, ask_worker
+from .engine import Engine
+from .flavor import TensorRT, find_tensorrt
+from .host import platform_name
+from .messages import explain_crash, explain_end, warnings_in
+from .prepared import prepare_model
+from .profiles import Profiles, holds_values, resolve_profiles
+from .record import EngineRecord, Flavor, PluginFile
+from .request import BuildRequest, expect_other_files, read_request
+from .sidecar import write_sidecar
+from .silent_faults import silent_faults
+from .source_model import STANDARD_DOMAINS, SourceModel, graphs_of, read_source_model
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["BuildError", "Engine", "build_engine"]
+
+Progress = Callable[[str], None]
+Preflight = Callable[[SourceModel], object]
+
+# The parser of TensorRT goes by the type alone. Of these domains it means to take the operators for its own ...
+_PARSERS_OWN = (*STANDARD_DOMAINS, "com.microsoft", "trt", "TRT")
+# ... but ONNX Runtime's Attention, say, is not ONNX's: of the types that both have, these mean the same.
+_SAME_IN_BOTH = ("DequantizeLinear", "Gelu", "Pad", "QuantizeLinear", "Range", "Trilu")
+
+
+class BuildError(DeployOpsError):
+    """A model that TensorRT does not build an engine of."""
+
+    exit_code = 1
+
+
+def build_engine(
+    model: str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str],
+    flavor: Flavor | None = None,
+    profiles: Sequence[str | Mapping[str, Any]] = (),
+    plugins: Sequence[str | os.PathLike[str]] = (),
+    embed_plugins: bool = False,
+    precision: Literal["fp32", "fp16", "bf16"] | None = None,
+    keep_float32: Sequence[str] = (),
+    archs: Sequence[str | int] = (),
+    timing_cache: str | os.PathLike[str] | None = None,
+    workspace: int | str | None = None,
+    cache: bool = True,
+    preflight: Preflight | None = None,
+    progress: Progress | None = None,
+) -> Engine:
+    """Build a serialised engine of an ONNX model, with a sidecar that says what it is.
+
+    ::
+
+        build_engine("model.onnx", out="model.engine", flavor="tensorrt-rtx", archs=["sm86", "sm89"],
+                     profiles=["x=1x3x224x224,8x3x224x224,32x3x224x224"], plugins=["lib/libdeployops_trt.so"])
+
+    TensorRT works in a child process, where plugin libraries are run; a crash there is an error here. Networks are strongly
+    typed: the types are those of the model.
+
+    Args:
+        model: the file. Side files with weights are found beside it.
+        out: the engine to write; its sidecar is written beside it, `<out>.json`.
+        flavor: which TensorRT builds; None: the installed one, TensorRT where both are.
+        profiles: texts as in `--profile` (`profile_text`), or dicts of shapes by input; none: one that is derived from
+            the ranges that the model was exported with.
+        plugins: libraries of plugins, which are loaded.
+        embed_plugins: the engine carries them, so that they need not be loaded where it is run.
+        precision: "fp16", "bf16": the model is cast before the build; what stays float32 is in the record. "fp32": no
+            TensorFloat-32 either, and a model with narrower types is refused. None: the types of the model.
+        keep_float32: nodes and operators that "fp16" and "bf16" leave in float32: "/head/MatMul", "Softmax", "acme::Norm".
+        archs: TensorRT-RTX: compute capabilities, "sm89"; none: Ampere and newer. TensorRT builds for the GPU at hand.
+        timing_cache: TensorRT: a file that what is timed is read from and added to; made where it is not there.
+        workspace: the most device memory that a layer may use for itself: "2GiB", or bytes; None: TensorRT's own limit.
+        cache: take an engine that was built before of the same, and keep this one.
+        preflight: called with the model that was read, before anything is built; what it raises ends the build.
+        progress: called with what is being done.
+
+    Raises:
+        ModelFileError: the model is damaged, edited after export, or separated from its side files.
+        UsageError: a wrong argument; profiles that do not fit the model; a library that does not load.
+        BuildError: TensorRT refuses the model, or its process crashes.
+        NotCheckedError: no TensorRT is installed, or a GPU is needed.
+    """
+    request = read_request(
+        out,
+        profiles=profiles,
+        plugins=plugins,
+        embed_plugins=embed_plugins,
+        precision=precision,
+        keep_float32=keep_float32,
+        archs=archs,
+        timing_cache=timing_cache,
+        workspace=workspace,
+    )
+    told = progress or (lambda _: None)
+    told(f"reading {Path(model).name}")
+    source = read_source_model(model)
+    expect_other_files(request, source)
+    resolved = resolve_profiles(source, request.profiles)
+    tensorrt = find_tensorrt(flavor)
+    if tensorrt.flavor == "tensorrt-rtx" and request.timing_cache is not None:
+        raise UsageError(
+            f"{tensorrt.name} times nothing while it builds, and its timing caches are empty: leave the timing cache out, "
+            "or build with the flavor tensorrt"
+        )
+    if preflight is not None:
+        preflight(source)
+    return _Building(source, tensorrt, request, resolved, EngineCache(), told).engine(reuse=cache)
+
+
+# --- the build ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Building:
+    """One build: a model, the TensorRT for it, and what is wanted of it."""
+
+    source: SourceModel
+    tensorrt: TensorRT
+    request: BuildRequest
+    resolved: Profiles
+    cache: EngineCache
+    told: Progress
+
+    def engine(self, *, reuse: bool) -> Engine:
+        """The engine on disk, from the cache or built now."""
+        key = self._key() if reuse else None
+        found = self.cache.find(key) if key else None
+        if found is not None:
+            path, record = found
+            return self._written(path, record, cached=True)
+        with self.cache.build_folder() as folder:
+            built, record = self._build(folder)
+            engine = self._written(built, record, cached=False)
+            if key:
+                self.cache.keep(key, built, record)
+        return engine
+
+    def _written(self, built: Path, record: EngineRecord, *, cached: bool) -> Engine:
+        out = self.request.out
+        record = replace(record, engine=out.name, model=self.source.path.name)
+        with self.cache.locked(out):  # another pipeline's engine goes with its own sidecar
+            replace_file(out, lambda temporary: shutil.copyfile(built, temporary))
+            write_sidecar(out, record)
+        return Engine(out, record, cached)
+
+    def _key(self) -> str | None:
+        """None: what TensorRT or which GPU it depends on cannot be told, so that nothing is reused."""
+        tensorrt, request = self.tensorrt, self.request
+        gpu = None
+        if tensorrt.flavor == "tensorrt":  # it builds for the GPU at hand
+            gpu = self._ask({"do": "identify"}).details.get("gpu")
+            if gpu is None:
+                return None
+        if not tensorrt.version:
+            return None
+        return cache_key(
+            model=self.source.sha256,
+            plugins=[_identity(path) for path in request.plugins],
+            embed=request.embed,
+            tensorrt=[tensorrt.flavor, tensorrt.version, platform_name()],
+            archs=request.archs,
+            gpu=gpu,
+            profiles=self.resolved.profiles,
+            given=bool(request.profiles),
+            precision=[request.precision, *request.keep_float32],
+            workspace=request.workspace,
+        )
+
+    def _build(self, folder: Path) -> tuple[Path, EngineRecord]:
+        request, tensorrt = self.request, self.tensorrt
+        start = time.perf_counter()
+        if request.precision != "as exported":
+            self.told(f"preparing {self.source.path.name} for {request.precision}")
+        prepared = prepare_model(
+            self.source, request.precision, folder, keep=request.keep_float32, plugins=request.plugins
+        )
+        fault, told = silent_faults(prepared.proto, tensorrt, request.plugins)
+        if fault:
+            raise BuildError(
+                f"{tensorrt.name} would build another model than {self.source.path.name}, without a word:{fault}"
+            )
+        plan = folder / "engine"
+        timing_cache = request.timing_cache
+        end = self._ask(
+            {
+                "do": "build",
+                "model": str(prepared.path),
+                "model_name": self.source.path.name,
+                "engine": str(plan),
+                "engine_name": request.out.name,
+                "plugins": [str(path) for path in request.plugins],
+                "embed": request.embed,
+                "archs": request.archs,
+                "profiles": self.resolved.profiles,
+                "value_inputs": [i.name for i in self.source.inputs if holds_values(i)],
+                "dtypes": {t.name: t.dtype for t in (*self.source.inputs, *self.source.outputs)},
+                "custom_types": _custom_types(self.source.proto),
+                "workspace": request.workspace,
+                "exact_float32": request.precision == "fp32",
+                "timing_cache": None
+                if timing_cache is None
+                else {"path": str(timing_cache), "lock": str(self.cache.lock_file(timing_cache))},
+            }
+        )
+        if end.outcome != "built":
+            raise BuildError(explain_end(end, self.source, tensorrt, request.plugins))
+        notes = self.resolved.notes
+        plugins = tuple(
+            PluginFile(path.name, FILES.digest(str(path)), request.embed) for path in request.plugins
+        )
+        if plugins and not end.details["plugin_layers"]:
+            notes += (f"no node needs a plugin: {', '.join(p.name for p in plugins)} can be left out",)
+            plugins = plugins if request.embed else ()
+        gpu = end.details["gpu"] if tensorrt.flavor == "tensorrt" else None
+        archs = request.archs if gpu is None else (gpu["arch"],)
+        record = EngineRecord(
+            engine=request.out.name,
+            sha256=_digest(plan),
+            bytes=plan.stat().st_size,
+            flavor=tensorrt.flavor,
+            tensorrt=end.details["version"],
+            platform=platform_name(),
+            archs=archs,
+            gpu=None if gpu is None else gpu["name"],
+            hardware_compatible="" if archs else "ampere+",
+            version_compatible=False,
+            model=self.source.path.name,
+            model_sha256=self.source.sha256,
+            plugins=plugins,
+            precision=request.precision,
+            kept_float32=prepared.kept,
+            profiles=self.resolved.profiles,
+            inputs=self.source.inputs,
+            outputs=self.source.outputs,
+            workspace=request.workspace,
+            build_seconds=round(time.perf_counter() - start, 3),
+            warnings=(*notes, *prepared.warnings, *told, *warnings_in(end.said, self.source)),
+        )
+        return plan, record
+
+    def _ask(self, question: Mapping[str, Any]) -> WorkerEnd:
+        """Raises for every end that is not the model's fault."""
+        end = ask_worker(self.tensorrt, question, self.told)
+        if end.outcome == "not checked":
+            raise NotCheckedError(end.details["text"])
+        if end.outcome == "unknown":
+            raise BuildError(
+                f"{self.tensorrt.name} is not as deployops knows it; while {end.step}: {end.details['text']}. Please report it "
+                "with that text, and build with another version"
+            )
+        if end.outcome == "crashed":
+            raise BuildError(explain_crash(end, self.tensorrt))
+        if end.outcome == "usage":
+            raise UsageError(explain_end(end, self.source, self.tensorrt, self.request.plugins))
+        return end
+
+
+def _identity(plugin: Path) -> list[str | None]:
+    """A library, and the manifest beside it, which says what types its plugins take when the model is cast."""
+    manifest = manifest_path(plugin)
+    return [
+        plugin.name,
+        FILES.digest(str(plugin)),
+        FILES.digest(str(manifest)) if manifest.is_file() else None,
+    ]
+
+
+def _custom_types(proto: onnx.ModelProto) -> list[str]:
+    """Types of the nodes that are somebody's own, and mean something else than ONNX's of that type."""
+    import onnx
+
+    def own(node: onnx.NodeProto) -> bool:
+        if node.domain == "com.microsoft":
+            return node.op_type not in _SAME_IN_BOTH and onnx.defs.has(node.op_type)
+        return node.domain not in _PARSERS_OWN
+
+    return sorted({node.op_type for graph in graphs_of(proto) for node in graph.node if own(node)})
+
+
+def _digest(path: Path) -> str:
+    digest = sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()

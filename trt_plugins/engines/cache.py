@@ -1,0 +1,104 @@
+"""Engines that were built before, under the hash of everything that went into them.
+
+In the folder of the compiled libraries (`native.cache_store`): an engine under the hash of its content, and a record under the
+key. Two processes may build the same at once: both put it there, each in one step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from ...native.cache_store import Store
+from ...native.file_contents import FILES
+from ...native.store_fallback import Stores
+from .record import EngineRecord, KeptFloat32, PluginFile, TensorRecord
+
+__all__ = ["EngineCache", "cache_key"]
+
+_FORMAT = "engine 1"  # of keys and entries; another one starts anew
+_SUFFIX = ".engine"
+_SIZE_LIMIT = 8 << 30  # bytes, of the whole folder, where engines are put into it
+
+
+def cache_key(**parts: Any) -> str:
+    """The hash of what an engine depends on: plain data, and the deployops that prepares the build."""
+    text = json.dumps({"format": _FORMAT, "deployops": _ours(), **parts}, sort_keys=True)
+    return sha256(text.encode()).hexdigest()
+
+
+@functools.cache
+def _ours() -> str:
+    folder = Path(__file__).resolve().parent
+    digests = {path.name: FILES.digest(str(path)) for path in sorted(folder.glob("*.py"))}
+    return sha256(json.dumps(digests).encode()).hexdigest()
+
+
+class EngineCache:
+    """Looks up and keeps engines. `root`: of the cache; None: `default_root()`."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self._stores = Stores(root)
+
+    def find(self, key: str) -> tuple[Path, EngineRecord] | None:
+        """The engine, which is the cache's own (copy it), and its record; None: not here, or damaged."""
+        for store in self._stores:
+            for entry in store.read_record(key):
+                with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
+                    record = _record(entry)
+                    path = store.object(record.sha256, _SUFFIX)
+                    if path is not None:
+                        return path, record
+        return None
+
+    def keep(self, key: str, engine: Path, record: EngineRecord) -> None:
+        """Move an engine into the cache. Where the disk is full it is not kept, which costs a build more."""
+
+        def put(store: Store) -> None:
+            store.put_object(engine.rename(engine.with_suffix(_SUFFIX)))
+            store.write_record(key, [asdict(record)])
+            store.prune_sometimes(_SIZE_LIMIT)
+
+        with contextlib.suppress(OSError):
+            self._stores.build(put)
+
+    def build_folder(self) -> contextlib.AbstractContextManager[Path]:
+        """An empty folder in the file system of the cache."""
+        return Store(self._stores.root).build_folder()
+
+    @contextlib.contextmanager
+    def locked(self, path: Path) -> Iterator[None]:
+        """In the block, no other process that asks for the same lock writes `path`."""
+        with self.lock_file(path).open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def lock_file(self, path: Path) -> Path:
+        """The file by whose lock processes take turns with `path`."""
+        folder = self._stores.root / "locks"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder / sha256(str(path.resolve()).encode()).hexdigest()
+
+
+def _record(entry: Mapping[str, Any]) -> EngineRecord:
+    """What `asdict` and JSON made of a record."""
+    fields = dict(entry)
+    for name, kind in (("plugins", PluginFile), ("kept_float32", KeptFloat32)):
+        fields[name] = tuple(kind(**one) for one in fields[name])
+    for name in ("inputs", "outputs"):
+        fields[name] = tuple(
+            TensorRecord(one["name"], one["dtype"], tuple(one["dims"])) for one in fields[name]
+        )
+    fields["profiles"] = tuple(
+        {name: tuple(tuple(shape) for shape in shapes) for name, shapes in profile.items()}
+        for profile in fields["profiles"]
+    )
+    fields["archs"], fields["warnings"] = tuple(fields["archs"]), tuple(fields["warnings"])
+    return EngineRecord(**fields)

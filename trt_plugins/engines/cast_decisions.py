@@ -1,0 +1,271 @@
+"""Which nodes of a model can be narrower, and why the others cannot: one decision for each node, in the order of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .cast_values import FLOAT, NO_TENSOR, STANDARD, Findings, NarrowCalls, Value, element_types, short_name
+from .narrow_weights import NarrowPrecision, narrowed
+from .plugin_dtypes import PluginDtypes
+from .precision_rules import (
+    AS_THEY_ARE,
+    BOUNDED,
+    ENDS_A_SUM,
+    FLAGGED_SUMS,
+    SENSITIVE,
+    SPREADS_A_SUM,
+    SPREADS_HUGE,
+    SPREADS_INTEGERS,
+    form,
+)
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["HUGE", "INTEGERS", "Decision", "Decisions", "row_of"]
+
+_WIDE_INTEGERS = frozenset({4, 5, 6, 7, 12, 13})  # uint16, int16, int32, int64, uint32, uint64
+INTEGERS, _SUM, HUGE = "integers", "sum", "huge"
+_WHY = {
+    INTEGERS: "computed from sizes, positions or indices, which only float32 holds exactly",
+    _SUM: "a step of a sum or normalisation that stays float32",
+    HUGE: "its values come from a constant beyond the range",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Of one node.
+
+    Attributes:
+        reason: why it stays float32; empty where it does not, or has nothing to be cast.
+        flag: of what it makes: INTEGERS, HUGE, or a sum; what is computed from it at once stays float32 too.
+        inputs, outputs: places that are narrow.
+    """
+
+    reason: str = ""
+    flag: str = ""
+    inputs: frozenset[int] = frozenset()
+    outputs: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True)
+class Decisions:
+    """Decides for one model.
+
+    Attributes:
+        shapes: dims of values, where they are known.
+        keep: names of nodes and operators that stay float32; those found are added to `kept_by_name`.
+        optional: by function, the inputs that some call leaves out; None: its body cannot be cast.
+    """
+
+    precision: NarrowPrecision
+    opset: int
+    shapes: Mapping[str, tuple[int | None, ...]]
+    plugins: Mapping[tuple[str, str], PluginDtypes]
+    keep: frozenset[str]
+    optional: Mapping[tuple[str, str], frozenset[int] | None]
+    findings: Findings
+    kept_by_name: set[str] = field(default_factory=set)
+
+    def decide(
+        self,
+        node: onnx.NodeProto,
+        given: list[Value | None],
+        floats: list[int],
+        float_outputs: list[int],
+    ) -> Decision:
+        """Why it stays float32 (empty: it does not), the flag of what it makes, and the inputs and outputs that get narrow."""
+        operator = node.op_type if node.domain in STANDARD else f"{node.domain}::{node.op_type}"
+        if named := self.keep & {node.name, operator, node.op_type}:
+            self.kept_by_name |= named
+            return Decision("you asked for it", self._flag(node, given, floats))
+        if node.domain not in STANDARD:
+            return self._custom(node, given, floats, float_outputs)
+        if node.op_type == "Cast":
+            return self._cast(node, given)
+        flag = self._flag(node, given, floats)
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            self.findings.quantized = True
+        if node.op_type in SENSITIVE:
+            return Decision(SENSITIVE[node.op_type], flag or (_SUM if node.op_type in FLAGGED_SUMS else ""))
+        if why := self._spread(node, given, floats):
+            return Decision(_WHY[why], flag)
+        known = form(node.op_type, self.opset, self.precision)
+        if known is None:
+            return Decision(f"opset {self.opset} has no such operator that is known here")
+        return self._standard(node, given, floats, float_outputs)
+
+    def _standard(
+        self, node: onnx.NodeProto, given: list[Value | None], floats: list[int], float_outputs: list[int]
+    ) -> Decision:
+        known = form(node.op_type, self.opset, self.precision)
+        assert known is not None
+        untouched = AS_THEY_ARE.get(node.op_type, frozenset())
+        unknown = [v for v in given if v is not None and v.type is None]
+        if unknown:
+            return Decision(f"the type of its input {unknown[0].name} is not known")
+        if any(known.of_output(k) in known.sequences for k in range(len(node.output))) or any(
+            v is not None and v.type == NO_TENSOR for v in given
+        ):
+            return Decision("it takes or makes a sequence or an optional, which is not cast")
+        bound = {known.of_input(k) for k in floats if k not in untouched}
+        narrow = bound & known.narrow
+        if node.op_type == "ConstantOfShape":
+            return self._filled(node, bool(known.narrow), known.since)
+        free = {known.of_output(k) for k in float_outputs} - bound - {"tensor(float)"}
+        if free:
+            return Decision("an attribute says that it makes float32")
+        if not narrow:
+            if known.since is not None:
+                self.findings.newer[node.op_type] = known.since
+            name = "float16" if self.precision == "fp16" else "bfloat16"
+            later = f"; {known.since} does" if known.since is not None else ""
+            return Decision(f"{node.op_type} of opset {self.opset} takes no {name}{later}")
+        inputs = frozenset(k for k in floats if known.of_input(k) in narrow and k not in untouched)
+        if reason := self._unfit([given[k] for k in sorted(inputs)]):
+            return Decision(*reason)
+        outputs = frozenset(k for k in float_outputs if known.of_output(k) in narrow)
+        return Decision(inputs=inputs, outputs=outputs)
+
+    def _custom(
+        self, node: onnx.NodeProto, given: list[Value | None], floats: list[int], float_outputs: list[int]
+    ) -> Decision:
+        key = (node.domain, node.op_type)
+        plugin = self.plugins.get(key)
+        if plugin is None:
+            return Decision(
+                "a custom operator of which no plugin library was given: its dtypes are not known"
+            )
+        found = _narrow_row(plugin, node, given, self.precision)
+        if found is None:
+            name = "float16" if self.precision == "fp16" else "bfloat16"
+            return Decision(f"its plugin takes no {name} here")
+        inputs, row = found
+        narrow_inputs = frozenset(inputs) & frozenset(floats)
+        left_out = self.optional.get(key, frozenset())
+        if left_out is None or narrow_inputs & left_out:
+            return Decision("its body in the file cannot be cast")
+        if reason := self._unfit([given[k] for k in sorted(narrow_inputs)]):
+            return Decision(*reason)
+        short = short_name(self.precision)
+        made = frozenset(
+            k for k in float_outputs if k < len(plugin.outputs) and row[1].get(plugin.outputs[k]) == short
+        )
+        calls = self.findings.bodies.setdefault(key, NarrowCalls())
+        calls.inputs |= narrow_inputs
+        calls.outputs |= dict.fromkeys(made, min(narrow_inputs))
+        return Decision(inputs=narrow_inputs, outputs=made)
+
+    def _cast(self, node: onnx.NodeProto, given: list[Value | None]) -> Decision:
+        target = next((a.i for a in node.attribute if a.name == "to"), 0)
+        source = given[0]
+        assert source is not None
+        if target != FLOAT:  # what it makes keeps its type
+            return Decision()
+        if source.type in _WIDE_INTEGERS:
+            return Decision(_WHY[INTEGERS], INTEGERS)
+        if source.flag:
+            return Decision(_WHY[source.flag], source.flag)
+        if source.type is None:
+            return Decision("the type of its input is not known")
+        return Decision(inputs=frozenset({0} if source.type == FLOAT else ()), outputs=frozenset({0}))
+
+    def _filled(self, node: onnx.NodeProto, can: bool, since: int | None) -> Decision:
+        import numpy as np
+        from onnx import numpy_helper
+
+        if not can:
+            if since is not None:
+                self.findings.newer["ConstantOfShape"] = since
+            return Decision(f"ConstantOfShape of opset {self.opset} makes no such type")
+        value = next(
+            (numpy_helper.to_array(a.t) for a in node.attribute if a.name == "value"), np.zeros(1, np.float32)
+        )
+        found = narrowed(np.asarray(value, np.float32), self.precision)
+        if found.beyond or found.all_zero:
+            return Decision(f"its value {found.largest:g} is outside the range", HUGE if found.beyond else "")
+        return Decision(outputs=frozenset({0}))
+
+    def _flag(self, node: onnx.NodeProto, given: list[Value | None], floats: list[int]) -> str:
+        why = self._spread(node, given, floats)
+        return "" if node.op_type in BOUNDED or (node.op_type in ENDS_A_SUM and why == _SUM) else why
+
+    def _spread(self, node: onnx.NodeProto, given: list[Value | None], floats: list[int]) -> str:
+        """The flag that reaches this node from its inputs, where it stays float32 for it."""
+        values = [v for k in floats if (v := given[k]) is not None]
+        flags = {v.flag for v in values}
+        operator = node.op_type if node.domain in STANDARD else ""
+        if HUGE in flags and operator in SPREADS_HUGE:
+            return HUGE
+        if _SUM in flags and operator in SPREADS_A_SUM | ENDS_A_SUM:
+            return _SUM
+        alone = INTEGERS in flags and all(v.flag == INTEGERS or v.stored is not None for v in values)
+        if alone and (operator in SPREADS_INTEGERS | BOUNDED or self._outer_product(node, given)):
+            return INTEGERS
+        return ""
+
+    def _outer_product(self, node: onnx.NodeProto, given: list[Value | None]) -> bool:
+        """Positions times frequencies: a product whose inner size is 1, no layer of a network."""
+        if node.op_type != "MatMul" or not given or given[0] is None:
+            return False
+        shape = self.shapes.get(given[0].name)
+        return bool(shape) and shape is not None and shape[-1] == 1
+
+    def _unfit(self, values: list[Value | None]) -> tuple[str, str] | None:
+        """Why constants cannot be converted, and the flag of what is computed with them."""
+        for value in values:
+            if value is None or value.stored is None:
+                continue
+            found = value.stored.narrow(self.precision)
+            limit = "65,504" if self.precision == "fp16" else "3.39e38"
+            if found.beyond:
+                some = f"{found.beyond} of {found.count} values" if found.count > 1 else "its value"
+                return (
+                    f"its constant {value.name} is beyond the range: {some} up to {found.largest:g}, the limit is {limit}",
+                    HUGE,
+                )
+            if found.all_zero:
+                return f"its constant {value.name} ({found.largest:g}) would become zero", ""
+        return None
+
+
+def row_of(
+    plugin: PluginDtypes, node: onnx.NodeProto, given: list[Value | None]
+) -> tuple[Mapping[str, str], Mapping[str, str]] | None:
+    """The row that takes the node's inputs as they are."""
+    names = {v: k for k, v in element_types().items()}
+    for row in plugin.rows:
+        if all(
+            v is None or v.type is None or row[0].get(plugin.name_of(k, len(given))) == names.get(v.type)
+            for k, v in enumerate(given)
+        ):
+            return row
+    return None
+
+
+def _narrow_row(
+    plugin: PluginDtypes, node: onnx.NodeProto, given: list[Value | None], precision: NarrowPrecision
+) -> tuple[list[int], tuple[Mapping[str, str], Mapping[str, str]]] | None:
+    """The row with most of the node's float32 inputs in the narrow type and everything else as it is."""
+    names = {v: k for k, v in element_types().items()}
+    short = short_name(precision)
+    best: tuple[list[int], tuple[Mapping[str, str], Mapping[str, str]]] | None = None
+    for row in plugin.rows:
+        narrow = []
+        for k, value in enumerate(given):
+            wanted = row[0].get(plugin.name_of(k, len(given)))
+            if value is None:
+                continue
+            if value.type is None or wanted is None:
+                break
+            if wanted == short and value.type == FLOAT:
+                narrow.append(k)
+            elif wanted != names.get(value.type):
+                break
+        else:
+            if narrow and (best is None or len(narrow) > len(best[0])):
+                best = narrow, row
+    return best

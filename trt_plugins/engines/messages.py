@@ -1,0 +1,237 @@
+"""What TensorRT said, told to the user: at which node of the model, what is wrong, what to do.
+
+The error that came first is told first, each once. A text that is not known is shown as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .advice import advice_for
+from .child import Said, WorkerEnd
+from .flavor import TensorRT
+from .log_text import errors_in, plain, shortened
+from .source_model import STANDARD_DOMAINS, SourceModel, graphs_of
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["explain_crash", "explain_end", "warnings_in"]
+
+_MOST_ERRORS = 8
+_MOST_WARNINGS = 20
+_LOG_LINES = 3
+_NAME_LENGTH = 120
+
+_NOT_FOUND = re.compile(r"Plugin not found|could not find plugin|getPluginCreator|plugin creator version")
+# True of every model with such inputs; nothing is to be done about them.
+_NO_WARNING = re.compile(r"Make sure input .* has Int64 binding")
+
+
+def explain_end(end: WorkerEnd, source: SourceModel, tensorrt: TensorRT, plugins: Sequence[Path] = ()) -> str:
+    """Why a build ended without an engine, for an error."""
+    details = end.details
+    reason, text = details.get("reason"), details.get("text", "")
+    what = f"{tensorrt.name} builds no engine of {source.path.name}"
+    if reason == "parse":
+        errors = list(_parse_errors(details, end.said, source, tensorrt, plugins))
+        return _listed(f"{what}: its parser refuses", errors)
+    if reason == "taken":
+        return _taken(details["types"], source, tensorrt)
+    if reason == "dtypes":
+        return _other_dtypes(details["tensors"], source, tensorrt)
+    if reason == "values":
+        return _no_values(details["inputs"], source)
+    if reason == "memory":
+        return f"{what}: memory ran out while {end.step}. Build on a machine with more"
+    told = [_advised(_located(one, source)) for one in errors_in([("error", text), *end.said])]
+    if reason == "profile":
+        return _listed(f"{tensorrt.name} refuses profile {details['number']}", told)
+    return "\n  ".join(told) if end.outcome == "usage" else _listed(what, told)
+
+
+def explain_crash(end: WorkerEnd, tensorrt: TensorRT) -> str:
+    """That the process ended while it worked, in what, and its last words."""
+    said = [plain(text) for kind, text in end.said if kind == "error"]
+    lines = [line.strip() for line in end.log.splitlines() if line.strip()]
+    words = " / ".join(dict.fromkeys(shortened(w, 200) for w in [*said[-1:], *lines[-_LOG_LINES:]]))
+    who = "The library" if "plugins of" in end.step else f"{tensorrt.name}, or a plugin,"
+    last = f". Its last words: {words}" if words else ""
+    if end.ending == "SIGKILL":  # nobody does that to itself
+        who = "The system, which does so where memory runs out, or somebody else"
+        return f"the process of {tensorrt.name} was ended while {end.step}: SIGKILL. {who} did it{last}"
+    return f"the process of {tensorrt.name} ended while {end.step}: {end.ending}. {who} is at fault{last}"
+
+
+def warnings_in(said: Sequence[Said], source: SourceModel) -> tuple[str, ...]:
+    """TensorRT's warnings, each once, with the nodes that they name."""
+    texts = (plain(text) for kind, text in said if kind == "warning" and not _NO_WARNING.search(text))
+    found = list(dict.fromkeys(_located(shortened(text), source) for text in texts if text))
+    if len(found) > _MOST_WARNINGS:
+        found = [*found[:_MOST_WARNINGS], f"… and {len(found) - _MOST_WARNINGS} more warnings"]
+    return tuple(found)
+
+
+def _listed(what: str, errors: Sequence[str]) -> str:
+    if not errors:
+        return f"{what}, and it does not say why"
+    shown = "\n  ".join(errors[:_MOST_ERRORS])
+    more = f"\n  … and {len(errors) - _MOST_ERRORS} more" if len(errors) > _MOST_ERRORS else ""
+    return f"{what}:\n  {shown}{more}"
+
+
+def _advised(text: str) -> str:
+    advice = advice_for(text)
+    return f"{shortened(text)}\n    {advice}" if advice else shortened(text)
+
+
+# --- nodes -------------------------------------------------------------------------------------------------------
+
+
+def _label(node: onnx.NodeProto) -> str:
+    kind = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+    name = node.name or next((f"-> {output}" for output in node.output if output), "")
+    return f"node '{shortened(name, _NAME_LENGTH)}' ({kind})"
+
+
+def _located(text: str, source: SourceModel) -> str:
+    """The message, and the nodes of the model that it names."""
+    words = re.findall(r"[^\s\[\](){},:;'\"`]+", text)
+    names = {*words, *(word.rstrip(".") for word in words)} - {""}
+    nodes = (node for graph in graphs_of(source.proto) for node in graph.node if node.name in names)
+    unknown = [label for node in nodes if (label := _label(node)) not in text][:2]
+    return f"{text} [{', '.join(unknown)}]" if unknown else text
+
+
+# --- the parser --------------------------------------------------------------------------------------------------
+
+
+def _parse_errors(
+    details: Mapping[str, Any],
+    said: Sequence[Said],
+    source: SourceModel,
+    tensorrt: TensorRT,
+    plugins: Sequence[Path],
+) -> Iterator[str]:
+    for error in details["errors"]:
+        node = _node(error, source)
+        where = _where(error, node, source)
+        if _NOT_FOUND.search(error["text"]) and error["operator"]:
+            text = _not_found(node, error, details["creators"], tensorrt, plugins)
+        elif error["text"] == "false" and error["operator"]:  # the whole of what it says of some operators
+            text = _no_operator(error["operator"], tensorrt)
+        else:
+            # what a plugin of ours said of this node comes first
+            ours = [
+                plain(t) for _, t in said if node is not None and node.name and f"(node '{node.name}')" in t
+            ]
+            told = plain(error["text"]).removeprefix(f"{error['name']}: ")
+            text = _advised("; ".join(dict.fromkeys([*ours, told])))
+        yield f"{where}: {text}" if where else text
+    if not details["errors"]:
+        yield from (_advised(_located(text, source)) for text in errors_in(said))
+
+
+def _where(error: Mapping[str, Any], node: onnx.NodeProto | None, source: SourceModel) -> str:
+    inside = f" in the body of {', '.join(error['stack'])}" if error["stack"] else ""
+    if node is not None:
+        return f"{_label(node)}{inside}"
+    if error["operator"]:
+        return f"node '{shortened(error['name'], _NAME_LENGTH)}' ({error['operator']}){inside}"
+    # of an input, its name stands in the place of the source file
+    if error["function"] != "importInput":
+        return ""
+    dtype = next((f" ({i.dtype})" for i in source.inputs if i.name == error["file"]), "")
+    return f"input `{error['file']}`{dtype}"
+
+
+def _node(error: Mapping[str, Any], source: SourceModel) -> onnx.NodeProto | None:
+    """The node that an error is about: by its name, else by its number in the graph."""
+    nodes: list[onnx.NodeProto] = [
+        n for graph in graphs_of(source.proto) for n in graph.node if n.op_type == error["operator"]
+    ]
+    named = [n for n in nodes if n.name and n.name == error["name"]]
+    if named:
+        return named[0]
+    main, number = source.proto.graph.node, error["node"]
+    if not error["stack"] and 0 <= number < len(main) and main[number].op_type == error["operator"]:
+        nodes = [main[number]]
+    return nodes[0] if len(nodes) == 1 else None
+
+
+def _no_operator(name: str, tensorrt: TensorRT) -> str:
+    return (
+        f"{tensorrt.name} does not have this operator of ONNX, or not like this\n    change the model so that it is exported "
+        f"without {name}, try another opset, or give a plugin called {name} with --plugins"
+    )
+
+
+def _not_found(
+    node: onnx.NodeProto | None,
+    error: Mapping[str, Any],
+    creators: Sequence[Sequence[str]],
+    tensorrt: TensorRT,
+    plugins: Sequence[Path],
+) -> str:
+    """Which plugin was looked for, which near ones there are, and how to get it."""
+    name = error["operator"]
+    domain = node.domain if node is not None else ""
+    texts = {a.name: a.s.decode(errors="replace") for a in node.attribute} if node is not None else {}
+    if domain in STANDARD_DOMAINS and "plugin_version" not in texts and "plugin_namespace" not in texts:
+        return _no_operator(name, tensorrt)
+    version, namespace = texts.get("plugin_version") or "1", texts.get("plugin_namespace") or domain
+    text = f"no plugin is called {name}, version {version}, in namespace '{namespace}'"
+    near = [c for c in creators if _folded(c[1]) == _folded(name)]
+    if near:
+        listed = ", ".join(f"{c[1]}, version {c[2]}, in '{c[0]}'" for c in near[:5])
+        advice = "all three must be equal: compile the plugins and export the model from one declaration"
+        return f"{text}; there is {listed}\n    {advice}"
+    ours = ", ".join(path.name for path in plugins)
+    missing = f"{ours} has none" if ours else "no library was given"
+    return (
+        f"{text}: {missing}\n    build one with `deployops compile --target tensorrt --ops …` and give it with --plugins; or "
+        "export with --custom-ops standard, where the operator has a body"
+    )
+
+
+def _folded(name: str) -> str:
+    return name.lower().replace("_", "")
+
+
+# --- what deployops refuses itself -------------------------------------------------------------------------------
+
+
+def _taken(types: Sequence[str], source: SourceModel, tensorrt: TensorRT) -> str:
+    nodes = [
+        n
+        for g in graphs_of(source.proto)
+        for n in g.node
+        if n.op_type in types and n.domain not in STANDARD_DOMAINS
+    ]
+    what = (
+        f"{tensorrt.name} takes nodes of {source.path.name} for operators of its own, whatever their domain, and would compute "
+        "something else"
+    )
+    listed = _listed(what, [_label(node) for node in nodes])
+    return f"{listed}\nGive the operator another ONNX name (`onnx=` in its declaration), and export the model again"
+
+
+def _other_dtypes(tensors: Sequence[Sequence[str]], source: SourceModel, tensorrt: TensorRT) -> str:
+    listed = [
+        f"`{name}` is {ours} in the model, and {theirs} in the engine" for name, ours, theirs in tensors
+    ]
+    what = f"{tensorrt.name} has no such types, and would take others without a word, in {source.path.name}"
+    return f"{_listed(what, listed)}\nCast them in the model, and export it again"
+
+
+def _no_values(names: Sequence[str], source: SourceModel) -> str:
+    listed = ", ".join(f"`{name}`" for name in names)
+    counts = {i.name: int(i.dims[0]) if i.dims and isinstance(i.dims[0], int) else 1 for i in source.inputs}
+    example = ",".join("x".join([value] * counts.get(names[0], 1)) for value in ("1", "8", "32"))
+    return (
+        f"{source.path.name} makes shapes of the values of {listed}, and TensorRT wants a range for each value: give the "
+        f"smallest, the best and the largest, as in --profile '{names[0]}={example}', beside the shapes of the other inputs"
+    )

@@ -1,0 +1,370 @@
+"""A model cast to float16 or bfloat16, which is how a strongly typed TensorRT is told the precision.
+
+The converters at hand were looked at first. `onnxruntime.transformers.float16` and `onnxconverter_common.float16` (one from
+the other) write weights beyond the range as 65,504 and raise an epsilon of 1e-12 to 6e-8, with a line in the debug log; they
+have no bfloat16 and know nothing of plugins. NVIDIA's ModelOpt decides by running the model, needs a GPU for custom operators,
+and brings a stack of its own. Hence this one, which decides by rules that the result lists.
+
+What is cast, and how:
+
+- Every node whose operator takes the type gets it, except those of `precision_rules`, what is computed from sizes or
+  positions, and what is next to a constant beyond the range.
+- Custom operators follow their plugins: without a kernel for the type they stay float32, with casts around.
+- Inputs and outputs of the model keep their types, and so do values that enter or leave the graphs of If, Loop and Scan.
+- Model-local functions are inlined, but for those that have a plugin: their bodies compute in float32 between casts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ExportError, ModelFileError, UsageError
+from .cast_decisions import Decisions
+from .cast_graph import Casting
+from .cast_values import NO_TENSOR, STANDARD, Findings, NarrowCalls
+from .narrow_weights import NarrowPrecision, element_type
+from .plugin_dtypes import PluginDtypes
+from .record import KeptFloat32
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["CastModel", "cast_model"]
+
+_SMALL = 1024  # elements of a weight that shape inference may want the values of
+_SHOWN = 5
+_CAST_LIKE = 15  # the opset that has it
+
+
+@dataclass(frozen=True, slots=True)
+class CastModel:
+    """A model in a narrower type.
+
+    Attributes:
+        model: with the inputs, outputs and value names of the original.
+        kept: nodes that stay float32, in order.
+        narrow_nodes: how many did not.
+        warnings: what may not survive the cast, a line each.
+    """
+
+    model: onnx.ModelProto
+    kept: tuple[KeptFloat32, ...]
+    narrow_nodes: int
+    warnings: tuple[str, ...]
+
+
+def cast_model(
+    model: onnx.ModelProto,
+    precision: NarrowPrecision,
+    *,
+    keep: Sequence[str] = (),
+    plugins: Mapping[tuple[str, str], PluginDtypes] | None = None,
+) -> CastModel:
+    """Cast the float32 of a model, weights and computation, to float16 (`fp16`) or bfloat16 (`bf16`).
+
+    Args:
+        model: with its weights loaded. It is not changed.
+        keep: nodes and operators that stay float32: `"/head/MatMul"`, `"Conv"`, `"acme::Norm"`.
+        plugins: dtypes that custom operators take, by domain and type (`plugin_dtypes`). Others stay float32.
+
+    Raises:
+        UsageError: an entry of `keep` that nothing in the model is called; weights that are not loaded.
+        ModelFileError: the model breaks ONNX's rules, so that its types are not known.
+        ExportError: the result does.
+    """
+    import onnx
+
+    plugins = plugins or {}
+    _check_loaded(model)
+    inputs = _io(model)
+    light, weights = _without_weights(model)
+    light, optional = _inlined(light, plugins)
+    opset = next((o.version for o in light.opset_import if o.domain in STANDARD), 0)
+    types, shapes = _types(light, weights)
+    light.graph.initializer.extend(weights)
+    decisions = Decisions(precision, opset, shapes, plugins, frozenset(keep), optional, Findings())
+    casting = Casting(decisions, types, set(_all_names(light.graph)))
+    casting.graph(light.graph)
+    if unknown := [k for k in keep if k not in decisions.kept_by_name]:
+        raise UsageError(
+            f"nothing in the model is called {unknown[0]!r}, or it has no float32: `keep` names nodes or operators, as "
+            '"Conv" or "acme::Norm"'
+        )
+    narrow = casting.narrowed_values | set(casting.renamed.values())
+    for graph in _graphs(light.graph):
+        for node in graph.node:
+            for k, name in enumerate(node.input):
+                if name in casting.renamed:
+                    node.input[k] = casting.renamed[name]
+        for value in graph.value_info:
+            if value.name in narrow:
+                value.type.tensor_type.elem_type = element_type(precision)
+    for function in light.functions:
+        calls = decisions.findings.bodies.get((function.domain, function.name))
+        if calls is not None:
+            _wrap(function, calls)
+    if not any(o.domain in STANDARD for o in light.opset_import):
+        light.opset_import.add(domain="", version=onnx.defs.onnx_opset_version())
+    _check(light, inputs)
+    return CastModel(
+        light,
+        tuple(decisions.findings.kept),
+        decisions.findings.narrow_nodes,
+        tuple(_warnings(decisions.findings, precision)),
+    )
+
+
+# --- before ------------------------------------------------------------------------------------------------------
+
+
+def _check_loaded(model: onnx.ModelProto) -> None:
+    import onnx
+
+    for graph in _graphs(model.graph):
+        for tensor in graph.initializer:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                raise UsageError(
+                    f"the weight {tensor.name} is in a side file and not loaded: load the model with onnx.load(path)"
+                )
+
+
+def _without_weights(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[onnx.TensorProto]]:
+    """The model without its weights, which onnx's own tools need not copy (and cannot, beyond 2 GB)."""
+    light = type(model)()
+    _copy_fields(model, light, "graph")
+    _copy_fields(model.graph, light.graph, "initializer")
+    return light, list(model.graph.initializer)
+
+
+def _copy_fields(source: Any, target: Any, but: str) -> None:
+    for field, value in source.ListFields():
+        if field.name == but:
+            continue
+        if isinstance(value, int | float | str | bytes):
+            setattr(target, field.name, value)
+        elif hasattr(value, "extend"):
+            getattr(target, field.name).extend(value)
+        else:
+            getattr(target, field.name).CopyFrom(value)
+
+
+def _inlined(
+    light: onnx.ModelProto, plugins: Mapping[tuple[str, str], PluginDtypes]
+) -> tuple[onnx.ModelProto, dict[tuple[str, str], frozenset[int] | None]]:
+    """Functions without a plugin put where they are called; of the others, the inputs that some call leaves out."""
+    from onnx import inliner
+
+    functions = [(f.domain, f.name) for f in light.functions]
+    if any(key not in plugins for key in functions):
+        light = inliner.inline_selected_functions(light, [key for key in functions if key not in plugins])
+    optional: dict[tuple[str, str], frozenset[int] | None] = {}
+    for function in light.functions:
+        key = (function.domain, function.name)
+        version = next((o.version for o in function.opset_import if o.domain in STANDARD), 0)
+        if version < _CAST_LIKE:
+            optional[key] = None
+            continue
+        missing: set[int] = set()
+        for graph in [*_graphs(light.graph), *light.functions]:
+            for node in graph.node:
+                if (node.domain, node.op_type) == key:
+                    given = [*node.input, *[""] * (len(function.input) - len(node.input))]
+                    missing |= {k for k, name in enumerate(given) if not name}
+        optional[key] = frozenset(missing)
+    return light, optional
+
+
+def _types(
+    light: onnx.ModelProto, weights: Sequence[onnx.TensorProto]
+) -> tuple[dict[str, int], dict[str, tuple[int | None, ...]]]:
+    """Element types and shapes of all values that onnx can tell. Names with two types in different graphs are left out."""
+    from onnx import shape_inference
+
+    try:
+        inferred = shape_inference.infer_shapes(_with_small_weights(light, weights), check_type=True)
+    except Exception as error:  # it raises several kinds
+        raise ModelFileError(f"the model breaks ONNX's rules: {_one_line(error)}. Export it again") from None
+    types: dict[str, set[int]] = {}
+    shapes: dict[str, set[tuple[int | None, ...]]] = {}
+    for graph in _graphs(inferred.graph):
+        for value in [*graph.value_info, *graph.output]:
+            if value.type.HasField("tensor_type"):
+                kind = value.type.tensor_type
+                if kind.elem_type:
+                    types.setdefault(value.name, set()).add(kind.elem_type)
+                if kind.HasField("shape"):
+                    dims = tuple(d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim)
+                    shapes.setdefault(value.name, set()).add(dims)
+            elif value.type.WhichOneof("value") is not None:
+                types.setdefault(value.name, set()).add(NO_TENSOR)
+    return (
+        {name: kinds.pop() for name, kinds in types.items() if len(kinds) == 1},
+        {name: dims.pop() for name, dims in shapes.items() if len(dims) == 1},
+    )
+
+
+def _with_small_weights(light: onnx.ModelProto, weights: Sequence[onnx.TensorProto]) -> onnx.ModelProto:
+    """For inference: large weights as inputs, which have a type and a shape and no content."""
+    import math
+
+    from onnx import helper
+
+    whole = type(light)()
+    whole.CopyFrom(light)
+    given = {value.name for value in whole.graph.input}
+    for tensor in weights:
+        if math.prod(tensor.dims) <= _SMALL:
+            whole.graph.initializer.add().CopyFrom(tensor)
+        elif tensor.name not in given:
+            whole.graph.input.append(
+                helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+            )
+    return whole
+
+
+# --- after -------------------------------------------------------------------------------------------------------
+
+
+def _wrap(function: onnx.FunctionProto, calls: NarrowCalls) -> None:
+    """The body computes in float32 whatever comes in, and gives back the type of its input."""
+    from onnx import TensorProto, helper
+
+    used = {
+        *function.input,
+        *function.output,
+        *(n for node in function.node for n in (*node.input, *node.output)),
+    }
+
+    def fresh(name: str) -> str:
+        while name in used:
+            name += "_"
+        used.add(name)
+        return name
+
+    inner = {function.input[k]: fresh(f"{function.input[k]}_float32") for k in sorted(calls.inputs)}
+    outer = {function.output[k]: fresh(f"{function.output[k]}_float32") for k in sorted(calls.outputs)}
+    casts = [helper.make_node("Cast", [name], [own], to=TensorProto.FLOAT) for name, own in inner.items()]
+    back = [
+        helper.make_node("CastLike", [outer[function.output[k]], function.input[of]], [function.output[k]])
+        for k, of in sorted(calls.outputs.items())
+    ]
+    changed = inner | outer
+    for node in function.node:
+        _rename(node, changed)
+    nodes = [*casts, *function.node, *back]
+    copies = [_copied(node) for node in nodes]
+    del function.node[:]
+    function.node.extend(copies)
+    for value in function.value_info:
+        value.name = changed.get(value.name, value.name)
+
+
+def _rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
+    for k, name in enumerate(node.input):
+        node.input[k] = names.get(name, name)
+    for k, name in enumerate(node.output):
+        node.output[k] = names.get(name, name)
+    for attribute in node.attribute:
+        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+            for inside in graph.node:
+                _rename(inside, names)
+            for output in graph.output:
+                output.name = names.get(output.name, output.name)
+
+
+def _check(light: onnx.ModelProto, inputs: object) -> None:
+    """The result holds what was promised: ONNX's rules, the same inputs and outputs."""
+    from onnx import shape_inference
+
+    weights = list(light.graph.initializer)
+    bare, _ = _without_weights(light)
+    try:
+        shape_inference.infer_shapes(_with_small_weights(bare, weights), check_type=True)
+    except Exception as error:
+        raise ExportError(
+            f"casting this model went wrong: {_one_line(error)}. Build it with --precision fp32, and report this"
+        ) from None
+    if _io(light) != inputs:
+        raise ExportError(
+            "casting changed the model's inputs or outputs. Build it with --precision fp32, and report this"
+        )
+
+
+def _warnings(found: Findings, precision: NarrowPrecision) -> Iterator[str]:
+    name, limit, exact = (
+        ("float16", "65,504", "2,048") if precision == "fp16" else ("bfloat16", "3.39e38", "256")
+    )
+    if found.zeros:
+        yield f"weights that became zero in {name}: {_counts(found.zeros)}"
+    if found.subnormal:
+        yield f"weights that have lost digits, being smaller than {name}'s normal numbers: {_counts(found.subnormal)}"
+    if found.integers:
+        yield (
+            f"whole numbers that become {name}: {_listed(found.integers)}. Beyond {exact} they are rounded"
+            + (f", beyond {limit} infinite" if precision == "fp16" else "")
+            + "; name the node that takes them in `keep` where they can be that large"
+        )
+    if found.huge:
+        yield f"values that may be beyond {limit}, and are then infinite: {_listed(found.huge)}"
+    if found.newer:
+        opset = max(found.newer.values())
+        yield (
+            f"with a newer operator set, these take {name}: "
+            f"{', '.join(f'{op} from {v} on' for op, v in sorted(found.newer.items()))}: export the model with --opset {opset}"
+        )
+    if found.quantized:
+        yield (
+            "the model is quantized: casts now stand between its DequantizeLinear nodes and the layers after them. Whether "
+            "TensorRT still runs those in 8 bits is not checked; a model that was float16 before it was quantized has none"
+        )
+
+
+def _counts(found: Mapping[str, tuple[int, int]]) -> str:
+    worst = sorted(found.items(), key=lambda item: (-item[1][0] / max(item[1][1], 1), item[0]))
+    shown = ", ".join(f"{n} {k} of {count}" for n, (k, count) in worst[:_SHOWN])
+    return shown + (f", and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
+
+
+def _listed(names: Sequence[str]) -> str:
+    own = list(dict.fromkeys(names))
+    return ", ".join(own[:_SHOWN]) + (f" and {len(own) - _SHOWN} more" if len(own) > _SHOWN else "")
+
+
+# --- graphs ------------------------------------------------------------------------------------------------------
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    waiting = [graph]
+    while waiting:
+        current = waiting.pop()
+        yield current
+        for node in current.node:
+            for attribute in node.attribute:
+                waiting += [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
+
+
+def _all_names(graph: onnx.GraphProto) -> Iterator[str]:
+    for each in _graphs(graph):
+        yield from (value.name for value in (*each.input, *each.output))
+        yield from (tensor.name for tensor in each.initializer)
+        for node in each.node:
+            yield node.name
+            yield from node.output
+
+
+def _io(model: onnx.ModelProto) -> list[tuple[str, int, str]]:
+    values = [*model.graph.input, *model.graph.output]
+    return [(v.name, v.type.tensor_type.elem_type, str(v.type.WhichOneof("value"))) for v in values]
+
+
+def _copied(message: Any) -> Any:
+    made = type(message)()
+    made.CopyFrom(message)
+    return made
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) < 300 else f"{text[:300]}…"

@@ -31,6 +31,7 @@ from gpu_launchers import CudaLauncher, EmulatedLauncher, Launcher, build
 from ort_cases import CASES, OPS, Case
 
 from deployops.errors import DeployOpsError, NotCheckedError, UsageError
+from deployops.native.archs import read_archs
 from deployops.native.cuda_library import DEFAULT_ARCHS, cuda_tools
 from deployops.symbolic import dtypes
 from deployops.symbolic.checking.error_budget import faults
@@ -504,7 +505,7 @@ def write(block: Iterable[str] | None) -> None:
 
 def archs_of(text: str | None) -> list[int]:
     if text:
-        return [int(a) for a in text.split(",")]
+        return list(read_archs(text))
     if torch.cuda.is_available():
         major, minor = torch.cuda.get_device_capability()
         return [10 * major + minor]

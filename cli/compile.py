@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ..errors import UsageError
+from ..native.archs import read_archs
 from .options import Progress, json_option, packs_option, print_json, search_here
 
 __all__ = ["compile_command"]
@@ -91,7 +92,7 @@ def compile_command(
 
             plugins = compile_plugins(
                 ops,
-                archs=DEFAULT_ARCHS if arch is None else _archs(arch),
+                archs=DEFAULT_ARCHS if arch is None else read_archs(arch),
                 out=output,
                 nvcc=nvcc,
                 cxx=cxx,
@@ -108,7 +109,7 @@ def compile_command(
             code = compile_device_code(
                 ops,
                 target=target,  # type: ignore[arg-type]
-                archs=DEVICE_ARCHS if arch is None else _archs(arch),
+                archs=DEVICE_ARCHS if arch is None else read_archs(arch),
                 out=output,
                 nvcc=nvcc,
                 cxx=cxx,
@@ -126,7 +127,7 @@ def compile_command(
                 out=output,
                 cxx=cxx,
                 flags=flags,
-                archs=None if arch is None else _archs(arch),
+                archs=None if arch is None else read_archs(arch),
                 nvcc=nvcc,
                 budget=budget,
                 jobs=jobs,
@@ -134,14 +135,3 @@ def compile_command(
             )
             result, text = library.to_dict(), library.summary()
     print_json(result) if as_json else click.echo(text)
-
-
-def _archs(text: str) -> tuple[int, ...]:
-    """`80,sm_90,12.0` as 80, 90, 120."""
-    found = []
-    for part in text.split(","):
-        name = part.strip().lower().removeprefix("sm_").removeprefix("sm").replace(".", "")
-        if not name.isdigit():
-            raise UsageError(f"--arch {text}: {part!r} is no compute capability; give numbers such as 80,90")
-        found.append(int(name))
-    return tuple(found)

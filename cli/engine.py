@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..errors import UsageError
+from ..native.archs import read_archs
 from .options import Progress, json_option, print_json
 
 __all__ = ["engine"]
@@ -65,6 +65,11 @@ def engine() -> None:
     help="TensorRT: read what was timed before, and add to it.",
 )
 @click.option("--workspace", metavar="2GiB", help="The most device memory that a layer may use for itself.")
+@click.option(
+    "--in-place",
+    is_flag=True,
+    help="Operators that write into an argument do so in the input's own memory, without a copy.",
+)
 @click.option("--no-cache", is_flag=True, help="Build even what was built before, and keep nothing.")
 @json_option("Print the result as JSON.")
 def build(
@@ -79,6 +84,7 @@ def build(
     arch: str | None,
     timing_cache: str | None,
     workspace: str | None,
+    in_place: bool,
     no_cache: bool,
     as_json: bool,
 ) -> None:
@@ -101,9 +107,10 @@ def build(
             embed_plugins=embed_plugins,
             precision=precision,
             keep_float32=keep_float32,
-            archs=[] if arch is None else _listed(arch),
+            archs=[] if arch is None else read_archs(arch),
             timing_cache=timing_cache,
             workspace=workspace,
+            in_place=in_place,
             cache=not no_cache,
             progress=progress,
         )
@@ -133,12 +140,3 @@ def show(file: str, model: str | None, plugins: tuple[str, ...], as_json: bool) 
     found = show_engine(file, model=model, plugins=plugins or None)
     print_json(found.to_dict()) if as_json else click.echo(found.summary())
     sys.exit(found.exit_code)
-
-
-def _listed(text: str) -> list[str]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(parts):
-        raise UsageError(
-            f"--arch {text!r}: expected compute capabilities with commas between, such as sm86,sm89"
-        )
-    return parts

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from ..errors import UsageError
+from ..native.archs import read_archs
 from .options import json_option, print_json
 
 __all__ = ["inspect"]
@@ -69,19 +69,7 @@ def inspect(
         tensorrt=tensorrt,
         tensorrt_rtx=tensorrt_rtx,
         plugins=plugins,
-        archs=_archs(archs),
+        archs=() if archs is None else read_archs(archs),
     )
     print_json(found.to_dict()) if as_json else click.echo(found.summary())
     sys.exit(found.exit_code)
-
-
-def _archs(text: str | None) -> tuple[int, ...]:
-    """`sm89,90` as numbers."""
-    parts = (
-        []
-        if text is None
-        else [part.strip().removeprefix("sm").removeprefix("_") for part in text.split(",")]
-    )
-    if not all(part.isascii() and part.isdigit() and len(part) < 5 for part in parts):
-        raise UsageError(f"--arch {text}: expected compute capabilities with commas between, such as 86,89")
-    return tuple(map(int, parts))

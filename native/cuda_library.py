@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from .compilers import Compiler, find_cxx
-from .diagnostics import CompileError, explain, warnings_in
+from .diagnostics import CompileError, explained, warnings_in
 from .kernel_files import INCLUDE
 from .nvcc import Nvcc, find_nvcc
 from .nvcc_objects import CudaCache, CudaJob, code_flags
@@ -170,10 +170,9 @@ class CudaBuild:
         try:
             return self._cache.compile(job)
         except CompileError as e:
-            text = explain(
-                e.output, [folder], generated=unit.source, kernel=unit.operator, signature=unit.signature
-            )
-            raise CompileError(text, output=e.output, log=e.log) from None
+            raise explained(
+                e, [folder], generated=unit.source, kernel=unit.operator, signature=unit.signature
+            ) from None
 
 
 def over_budget_text(resources: dict[str, list[KernelResources]]) -> str:

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DeclarationError
 from ..symbolic.data_sizes import size_number
 from ..symbolic.fake_run import ShapeError, run_fake
-from .shape_rules import FromKernel, ShapeRule, given_calls, shape_rules, tensor_infos
+from .observed_shapes import given_calls, tensor_infos
+from .shape_rules import FromKernel, ShapeRule, shape_rules
 
 if TYPE_CHECKING:
     from ..symbolic.operator import Operator
 
-__all__ = ["DataSizes", "data_sizes", "size_names"]
+__all__ = ["DataSizes", "data_sizes", "size_names", "sized_by_kernel"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,13 @@ def data_sizes(op: Operator) -> DataSizes | None:
                     f"{op.name}: the upper bound of `{name}` is no formula of the inputs' sizes: {rule.reason}"
                 )
     return DataSizes(_count(numbers), numbers, bound, usual)
+
+
+def sized_by_kernel(op: Operator) -> list[str]:
+    """Outputs whose shapes are known only after the kernel ran, upper bounds neither. Raises as `data_sizes`."""
+    sizes = data_sizes(op)
+    rules = shape_rules(op, "bound") if sizes is None else sizes.bound
+    return [name for name, rule in rules.items() if isinstance(rule, FromKernel)]
 
 
 def size_names(op: Operator) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from ..errors import DeployOpsError
 from .compiler_output import Diagnostic, Place, read_output
 from .processes import Finished
 
-__all__ = ["CompileError", "crash_of", "explain", "warnings_in"]
+__all__ = ["CompileError", "crash_of", "explain", "explained", "warnings_in"]
 
 _LONGEST = 400  # characters of one message
 _SYSTEM = re.compile(r"/include/c\+\+/|/lib/gcc/|/lib/clang/|^/usr/include/|^/usr/lib/")
@@ -84,6 +84,14 @@ def explain(
     if more > 0:
         parts[limit:] = [f"… and {more} more error{'s' if more > 1 else ''}"]
     return "\n".join(parts)
+
+
+def explained(
+    error: CompileError, user_files: Sequence[Path], *, generated: str, kernel: str, signature: str
+) -> CompileError:
+    """The same failure, told for a kernel. Arguments as for `explain`."""
+    text = explain(error.output, user_files, generated=generated, kernel=kernel, signature=signature)
+    return CompileError(text, output=error.output, log=error.log)
 
 
 def warnings_in(

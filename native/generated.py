@@ -13,6 +13,7 @@ from ..symbolic.attributes import encode_attribute
 from . import shape_rules
 from .cpp_types import attribute_kind, attribute_type, element_type, identifier, literal
 from .signature import KernelRow, fingerprint, function_name, kernel_rows
+from .size_formulas import formula
 
 if TYPE_CHECKING:
     import jinja2
@@ -237,7 +238,7 @@ def shape_entry(op: Operator, rule: shape_rules.ShapeRule) -> dict[str, Any]:
 
 
 def _case_entry(indices: Sequence[int], ranks: Sequence[int | None], sizes: Sequence[str]) -> dict[str, Any]:
-    formulas = [shape_rules.formula(s) for s in sizes]
+    formulas = [formula(s) for s in sizes]
     symbols = [
         {"name": f"d{n}_{d}", "input": n, "dim": d}
         for n, rank in zip(indices, ranks, strict=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -54,6 +55,18 @@ def planned(
             if plan.holds:
                 return plan
 
+    with _collector_at_rest():
+        operators, loaded = _declared(ops, packs, given)
+        plan = make([operators[name] for name in sorted(operators)])
+    if not given:
+        record.save(plan.to_dict(), loaded)
+    return plan
+
+
+def _declared(
+    ops: Sequence[Operator | str] | None, packs: Sequence[str] | None, given: Sequence[Operator]
+) -> tuple[dict[str, Operator], set[str]]:
+    """The operators by name, and the modules that loading them brought in."""
     from ..symbolic import registry
 
     registry.load_builtin()
@@ -66,8 +79,16 @@ def planned(
         loaded = set(sys.modules) - before
     if not chosen:
         raise UsageError(f"{', '.join(packs or ()) or 'ops'} declares no operator")
-    operators = {op.name: op for op in chosen}
-    plan = make([operators[name] for name in sorted(operators)])
-    if not given:
-        record.save(plan.to_dict(), loaded)
-    return plan
+    return {op.name: op for op in chosen}, loaded
+
+
+@contextlib.contextmanager
+def _collector_at_rest() -> Iterator[None]:
+    """torch's modules stay: looking through them for garbage, again and again, takes a third as long as loading them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -122,7 +122,8 @@ def make_plan(operators: Sequence[Operator], levels: Sequence[Level]) -> Plan:
 
 def shape_notes(op: Operator, rules: dict[str, ShapeRule]) -> list[str]:
     """What the samples leave open of the shapes of the outputs."""
-    from ..native.shape_rules import FromKernel, untold_attributes
+    from ..native.observed_shapes import untold_attributes
+    from ..native.shape_rules import FromKernel
 
     if all(isinstance(rule, FromKernel) for rule in rules.values()):
         return []

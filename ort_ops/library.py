@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..native.cache_store import default_root
 from ..native.compilers import Compiler, find_cxx
-from ..native.diagnostics import CompileError, explain, warnings_in
+from ..native.diagnostics import CompileError, explained, warnings_in
 from ..native.jobs import run_all
 from ..native.levels import levels_for
 from ..native.linking import put_library
@@ -288,11 +288,10 @@ class _Compilation:
         except CompileError as e:
             if not unit.operator:
                 raise
-            text = explain(
-                e.output,
+            raise explained(
+                e,
                 [Path(unit.include_dirs[-1])],
                 generated=unit.source,
                 kernel=unit.operator,
                 signature=unit.signature,
-            )
-            raise CompileError(text, output=e.output, log=e.log) from None
+            ) from None

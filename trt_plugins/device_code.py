@@ -16,7 +16,7 @@ from ..errors import NotCheckedError, UsageError
 from ..native.cache_store import safe_name
 from ..native.compilers import find_cxx
 from ..native.cuda_signature import cuda_entries, cuda_signature
-from ..native.diagnostics import CompileError, explain, warnings_in
+from ..native.diagnostics import CompileError, explained, warnings_in
 from ..native.file_contents import FILES
 from ..native.jobs import run_all
 from ..native.kernel_files import INCLUDE, find_kernel
@@ -264,14 +264,13 @@ def _compile(cache: CudaCache, job: CudaJob, unit: _Unit) -> Path:
     try:
         return cache.compile(job)
     except CompileError as e:
-        text = explain(
-            e.output,
+        raise explained(
+            e,
             [unit.file.parent],
             generated=unit.source,
             kernel=unit.op.name,
             signature=cuda_signature(unit.op),
-        )
-        raise CompileError(text, output=e.output, log=e.log) from None
+        ) from None
 
 
 def _file_name(unit: _Unit, target: Target, arch: int) -> str:

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..native.compile_job import CompileJob
 from ..native.compilers import Compiler, find_cxx
-from ..native.diagnostics import CompileError, explain, warnings_in
+from ..native.diagnostics import CompileError, warnings_in
 from ..native.jobs import run_all
 from ..native.kernel_files import INCLUDE
 from ..native.nvcc import Nvcc, find_nvcc
-from ..native.nvcc_objects import CudaCache, CudaJob, code_flags
+from ..native.nvcc_objects import CudaCache
 from ..native.nvcc_output import KernelResources, kernel_resources
 from ..native.output_files import replace_file
 from ..native.planning import planned
 from .headers import Headers, find_headers
+from .kernel_objects import KernelObjects, largest_first, object_name
 from .manifest import manifest_path, write_manifest
 from .parts import PartsAhead
 from .plan import KernelUnit, PluginPlan, make_plan
@@ -36,14 +37,10 @@ Progress = Callable[[int, int, str], None]
 NAME = "libdeployops_trt.so"  # of every library
 DEFAULT_ARCHS = (80, 86, 89, 90, 100, 120)  # compute capabilities 8.0 to 12.0: Ampere to Blackwell
 _OURS = Path(__file__).resolve().parent / "cpp"
-_PARTS = ("attributes", "messages", "plugin", "exported")
+_PARTS = ("attributes", "messages", "plugin", "plugin_runtime", "exported")
 
 _HOST_FLAGS = ("-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra")
 _CXX_FLAGS = ("-std=c++17", "-O2", *_HOST_FLAGS)
-# nvcc's own code for the host has empty declarations and unused functions.
-_CUDA_HOST_FLAGS = ("-fPIC", "-fvisibility=hidden")
-# No --use_fast_math: what is written is what is computed.
-_DEVICE_FLAGS = ("-std=c++17", "-O3", "-Xptxas=-v", "--compress-mode=size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +152,8 @@ def compile_plugins(
     tools = _Tools(compiler, tool, find_headers(tensorrt_root), expect_archs(archs, tool))
     cache = CudaCache()
     with PartsAhead(cache, [_part_job(tools, n, f'#include "{n}.cpp"\n') for n in _PARTS], jobs) as parts:
-        build = _Build(tools, cache, _plan(ops, cache), parts)
+        objects = KernelObjects(cache, compiler, tool, tools.archs, parts)
+        build = _Build(tools, cache, _plan(ops, cache, objects), parts, objects)
         path, kernels = build.write(folder, budget, jobs, progress)
     warnings = build.warnings()
     return PluginLibrary(
@@ -182,10 +180,14 @@ def expect_archs(archs: Sequence[int], nvcc: Nvcc) -> tuple[int, ...]:
     return tuple(sorted(set(archs)))
 
 
-def _plan(ops: Sequence[Operator | str] | None, cache: CudaCache) -> PluginPlan:
-    ours = ("native", "trt_plugins", "symbolic")
+def _plan(ops: Sequence[Operator | str] | None, cache: CudaCache, objects: KernelObjects) -> PluginPlan:
     return planned(
-        ops, cache=cache.root, target="tensorrt", ours=ours, read=PluginPlan.from_dict, make=make_plan
+        ops,
+        cache=cache.root,
+        target="tensorrt",
+        ours=("native", "trt_plugins", "symbolic"),
+        read=PluginPlan.from_dict,
+        make=functools.partial(make_plan, begin=objects.begin),
     )
 
 
@@ -208,19 +210,20 @@ def _part_job(tools: _Tools, name: str, source: str) -> CompileJob:
 
 
 class _Build:
-    """A plan on its way to a library. `parts`: what is being compiled already."""
+    """A plan on its way to a library. `parts`, `objects`: what is being compiled already."""
 
-    def __init__(self, tools: _Tools, cache: CudaCache, plan: PluginPlan, parts: PartsAhead) -> None:
+    def __init__(
+        self, tools: _Tools, cache: CudaCache, plan: PluginPlan, parts: PartsAhead, objects: KernelObjects
+    ) -> None:
         self.plan = plan
-        self._tools, self._cache, self._parts = tools, cache, parts
-        # The largest first: what begins last is then short, and no processor waits long for the end.
-        self._units = sorted(plan.kernels, key=lambda k: (-k.rows * Path(k.file).stat().st_size, k.operator))
+        self._tools, self._cache, self._parts, self._objects = tools, cache, parts, objects
+        self._units = largest_first(plan.kernels)
         self._table = _part_job(tools, "table", plan.table)
 
     @property
     def compiled(self) -> int:
         """How many objects had to be compiled."""
-        names = {_object_name(k) for k in self._units} | {
+        names = {object_name(k) for k in self._units} | {
             self._table.name,
             *(name for name, _ in self._parts.tasks),
         }
@@ -229,8 +232,7 @@ class _Build:
     def write(
         self, folder: Path, budget: bool, workers: int | None, progress: Progress | None
     ) -> tuple[Path, tuple[KernelResources, ...]]:
-        tasks: list[tuple[str, Callable[[], Path]]]
-        tasks = [(k.operator, functools.partial(self._compile, k)) for k in self._units]
+        tasks = self._objects.tasks(self._units)
         tasks += [(self._table.name, functools.partial(self._cache.compile, self._table)), *self._parts.tasks]
         objects = run_all(tasks, workers, progress)
         resources = {k.operator: kernel_resources(self._said(k)) for k in self._units}
@@ -264,35 +266,7 @@ class _Build:
         return tuple(said)
 
     def _said(self, unit: KernelUnit) -> str:
-        return self._cache.outputs[_object_name(unit)].text
-
-    def _compile(self, unit: KernelUnit) -> Path:
-        tools, folder = self._tools, Path(unit.file).parent
-        job = CudaJob(
-            name=_object_name(unit),
-            source=unit.source,
-            compiler=tools.cxx,
-            flags=_CUDA_HOST_FLAGS,
-            include_dirs=(tools.nvcc.include, INCLUDE, _OURS, folder),
-            keep_symbol=unit.symbol,
-            nvcc=tools.nvcc,
-            device_flags=(*_DEVICE_FLAGS, *code_flags(tools.archs)),
-        )
-        try:
-            return self._cache.compile(job)
-        except CompileError as e:
-            text = explain(
-                e.output,
-                [folder],
-                generated=unit.source,
-                kernel=unit.operator,
-                signature=unit.signature,
-            )
-            raise CompileError(text, output=e.output, log=e.log) from None
-
-
-def _object_name(unit: KernelUnit) -> str:
-    return f"{unit.operator} (CUDA)"
+        return self._cache.outputs[object_name(unit)].text
 
 
 def expect_budget(resources: Mapping[str, Sequence[KernelResources]]) -> None:

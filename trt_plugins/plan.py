@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,8 +64,13 @@ class PluginPlan:
         )
 
 
-def make_plan(operators: Sequence[Operator]) -> PluginPlan:
-    """The plan for these operators. Raises UsageError and DeclarationError with what stands in the way."""
+def make_plan(
+    operators: Sequence[Operator], begin: Callable[[Sequence[KernelUnit]], None] | None = None
+) -> PluginPlan:
+    """The plan for these operators. Raises UsageError and DeclarationError with what stands in the way.
+
+    `begin`: called with the kernels as soon as they are known, before the shape rules, which take longer, are derived.
+    """
     from ..native.cuda_signature import cuda_signature
     from ..native.kernel_files import find_kernel, kernel_places
     from ..native.signature import kernel_rows
@@ -75,19 +80,22 @@ def make_plan(operators: Sequence[Operator]) -> PluginPlan:
 
     carried = [carried_by_tensorrt(op) for op in operators]
     files = [find_kernel(op, ".cuh") for op in operators]
+    kernels = tuple(
+        KernelUnit(
+            op.name,
+            kernel_source(op, file.name),
+            str(file),
+            launcher_symbol(op),
+            cuda_signature(op),
+            len(kernel_rows(op)),
+        )
+        for op, file in zip(carried, files, strict=True)
+    )
+    if begin is not None:
+        begin(kernels)
     shapes = {op.name: plugin_shapes(op) for op in carried}
     return PluginPlan(
-        tuple(
-            KernelUnit(
-                op.name,
-                kernel_source(op, file.name),
-                str(file),
-                launcher_symbol(op),
-                cuda_signature(op),
-                len(kernel_rows(op)),
-            )
-            for op, file in zip(carried, files, strict=True)
-        ),
+        kernels,
         plugin_table(carried, shapes),
         tuple(describe(op, shapes[op.name]) for op in carried),
         tuple(str(place) for op in operators for place in kernel_places(op, ".cuh") if not place.is_file()),
@@ -96,7 +104,7 @@ def make_plan(operators: Sequence[Operator]) -> PluginPlan:
 
 
 def _notes(operators: Sequence[Operator]) -> tuple[str, ...]:
-    from ..native.shape_rules import untold_attributes
+    from ..native.observed_shapes import untold_attributes
     from .carried import left_out
 
     dropped: dict[tuple[str, ...], list[str]] = {}

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from ..errors import UsageError
 from ..ort_ops.library import NAME, shipped_folder
 from .backends import BACKENDS, Kind, chosen
+from .backends.engine_checks import engine_flavor
 from .options import Options
 
-__all__ = ["AS_WRITTEN", "Choice", "choose"]
+__all__ = ["AS_WRITTEN", "ENGINES", "Choice", "choose"]
 
 AS_WRITTEN = "onnxruntime, optimiser off"
 
 # What the file is deployed with, and what shows faults of the file itself.
 _DEPLOYED = ("onnxruntime", AS_WRITTEN, "onnxruntime+library")
-_ENGINES = ("tensorrt", "tensorrt-rtx")
+ENGINES = ("tensorrt", "tensorrt-rtx")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +33,13 @@ class Choice:
 def choose(options: Options, *, shipped: bool) -> list[Choice]:
     """Every backend there is, in the order of reports.
 
-    Where none is named: those that serve the file, an engine's where one is given, and those that are required.
-    `shipped`: the model has operators that come with deployops. Raises UsageError for names that are none.
+    Where none is named: those that serve the file, an engine's where one is given, and those that are required. An engine
+    that is given is to be checked: its backend is required. `shipped`: the model has operators that come with deployops.
+    Raises UsageError for names that are none, and for an engine that no named backend runs.
     """
     required = {kind.name for kind in chosen(options.required)}
+    if options.engine is not None:
+        required |= _runs_engine(options.engine, options.backends)
     if options.backends is not None:
         wanted = {kind.name for kind in chosen(options.backends)} | required
         return [
@@ -41,8 +48,6 @@ def choose(options: Options, *, shipped: bool) -> list[Choice]:
             if name in wanted
         ]
     wanted = {*_DEPLOYED, *required}
-    if options.engine is not None:
-        wanted |= set(_ENGINES)
     choices = []
     for name, kind in BACKENDS.items():
         if name == "pytorch" and name not in wanted:
@@ -56,6 +61,18 @@ def choose(options: Options, *, shipped: bool) -> list[Choice]:
             )
         choices.append(Choice(kind, name in required, skipped))
     return choices
+
+
+def _runs_engine(engine: Path, named: Sequence[str] | None) -> set[str]:
+    if named is None:
+        return {engine_flavor(engine)}
+    runs = {kind.name for kind in chosen(named)} & set(ENGINES)
+    if not runs:
+        raise UsageError(
+            f"an engine is given ({engine.name}), and none of the named backends runs it: name {engine_flavor(engine)} too, or "
+            "leave the engine out"
+        )
+    return runs
 
 
 def _built() -> bool:

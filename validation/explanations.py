@@ -16,7 +16,7 @@ from .backends import BACKENDS, Kind, Request, Runner
 from .backends.feeding import FeedError
 from .backends.torch import described
 from .bisection import bisect
-from .choice import AS_WRITTEN, Choice
+from .choice import AS_WRITTEN, ENGINES, Choice
 from .diagnosis import evidence, explain, explain_golden, masked_rows
 from .diagnosis.file_values import inside_file
 from .diagnosis.residual import Elsewhere
@@ -193,6 +193,14 @@ def _bisected(
     failure = column.failure
     sample = failure.expectation.sample
     cell = max(failure.cells, key=lambda c: c.used)
+    if kind.name in ENGINES:
+        text = (
+            "an engine is not cut into pieces: it is one program. Where the other backends pass, the fault is in the engine or "
+            "in a plugin; build it in float32, or with fewer plugins, to see which"
+        )
+        found = Bisection(sample.label, cell.output, kind.name, None, text, 0, 0, "")
+        journal.bisection(found)
+        return found
     journal.running(sample.label, kind.name, "bisecting")
 
     def opened(file: Path) -> Runner:

@@ -182,6 +182,10 @@ def validate(
     if found.kind is not Kind.ONNX:
         raise ModelFileError(f"{onnx} is {found.description}, not an ONNX model")
     findings = _modified(onnx, allow_modified)
+    if options.engine is not None and options.engine.is_file() and not findings:
+        from .backends.engine_checks import expect_engine_of
+
+        expect_engine_of(options.engine, Path(onnx))
     ops, torch_libraries = tuple(arguments.listed_texts(ops)), tuple(arguments.listed_texts(torch_libraries))
     if not isinstance(model, (str, os.PathLike)):
         if supervise:

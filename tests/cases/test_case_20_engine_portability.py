@@ -69,6 +69,7 @@ def record(engine: Path, **changes: Any) -> EngineRecord:
         workspace=None,
         build_seconds=2.0,
         warnings=(),
+        in_place=False,
     )
     return replace(plain, **changes)
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from deployops import operator
-from deployops.native.shape_rules import Broadcast, ByRank, FromKernel, LikeInput, formula, shape_rules
+from deployops.native.shape_rules import Broadcast, ByRank, FromKernel, LikeInput, shape_rules
+from deployops.native.size_formulas import formula
 from deployops.symbolic import registry
 from deployops.symbolic.operator import Operator
 

@@ -55,7 +55,7 @@ def said(
     includes = (EMULATION / "include", INCLUDE, PLUGINS, headers.folder)
     sources = {k.operator: (k.source, Path(k.file).parent) for k in plan.kernels}
     sources["plugin table"] = (plan.table, PLUGINS)
-    for part in ("attributes", "messages", "plugin", "exported"):
+    for part in ("attributes", "messages", "plugin", "plugin_runtime", "exported"):
         sources[f"plugin {part}"] = (f'#include "{part}.cpp"\n', PLUGINS)
     jobs = [
         CompileJob(f"{name} (enqueued)", source, compiler, kernel_flags(sanitize), (*includes, folder))

@@ -292,7 +292,10 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Operator]:
         ("doubles", r"`x` is float64, and TensorRT's tensors are float32"),
         ("labelled", r"`names` is a list of texts"),
         ("repeated", r"depends on the attribute `times`"),
-        ("positive", r"depends on the data"),
+        (
+            "positive",
+            r"the data decides a size of an output, and how large it can be is not declared: @op\.bound",
+        ),
         ("scores", r"output `y` is float64"),
     ],
 )

@@ -260,6 +260,11 @@ def test_what_the_engine_carries_is_run_only_where_that_is_asked_for(engine_file
     assert any("libraries of its own" in note for note in engine.notes)
 
 
+def test_outputs_in_the_memory_of_inputs_are_not_guessed(engine_file: Path) -> None:
+    with pytest.raises(NotCheckedError, match="does not tell which"):
+        TensorRtEngine(StandIn(), engine_file, (), HostDevice(), in_place=True)
+
+
 def test_an_array_of_another_type_is_not_read_as_the_engine_s(engine_file: Path) -> None:
     engine = TensorRtEngine(StandIn("HALF", np.float16), engine_file, (), HostDevice())
     with pytest.raises(EngineError, match="x takes float16, and was given float32"):
@@ -564,6 +569,7 @@ def sidecar(engine: Path, **changes: Any) -> None:
         "version_compatible": False, "model": "net.onnx", "model_sha256": "ab" * 32, "plugins": (), "precision": "fp16",
         "kept_float32": (), "profiles": (), "inputs": (), "outputs": (), "workspace": None, "build_seconds": 1.0,
         "warnings": (),
+        "in_place": False,
     }  # fmt: skip
     write_sidecar(engine, EngineRecord(**{**plain, **changes}))
 

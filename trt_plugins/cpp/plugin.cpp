@@ -1,6 +1,5 @@
 #include "plugin.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
@@ -16,9 +15,7 @@ using nvinfer1::DynamicPluginTensorDesc;
 using nvinfer1::IPluginV3;
 using nvinfer1::PluginField;
 using nvinfer1::PluginFieldCollection;
-using nvinfer1::PluginTensorDesc;
 
-constexpr int32_t failed = -1;
 // A field of serialised plugins only: which declaration the attributes are of.
 constexpr const char* fingerprint_field = "deployops_fingerprint";
 
@@ -26,12 +23,6 @@ std::string title_of(const PluginSpec& spec, const std::string& node) {
   std::string text = std::string(spec.domain) + "::" + spec.op_type;
   if (!node.empty()) text += " (node '" + node + "')";
   return text + ": ";
-}
-
-std::string labels(const PluginSpec& spec) {
-  std::string text;
-  for (const RowSpec& row : spec.rows) text += (text.empty() ? "" : "; ") + std::string(row.label);
-  return text;
 }
 
 // "1,3" -> {1, 3}
@@ -58,6 +49,12 @@ bool in_place_wanted(const PluginSpec& spec) {
 }
 
 }  // namespace
+
+std::string kernels_there(const PluginSpec& spec) {
+  std::string text;
+  for (const RowSpec& row : spec.rows) text += (text.empty() ? "" : "; ") + std::string(row.label);
+  return text;
+}
 
 Plugin::Plugin(const PluginSpec& spec, const char* node, const PluginFieldCollection& fields, bool in_place)
     : PluginBuild(in_place),
@@ -104,6 +101,20 @@ IPluginV3* Plugin::clone() noexcept {
 
 IPluginV3* Plugin::attachToContext(nvinfer1::IPluginResourceContext*) noexcept { return clone(); }
 
+const PluginFieldCollection* Plugin::getFieldsToSerialize() noexcept {
+  return guarded([this] { return title(); }, static_cast<const PluginFieldCollection*>(nullptr), [this] {
+    fields_ = attributes_->fields();
+    fields_.emplace_back(fingerprint_field, spec_.fingerprint, nvinfer1::PluginFieldType::kCHAR,
+                         int32_t(std::strlen(spec_.fingerprint) + 1));
+    if (!absent_.empty()) {
+      fields_.emplace_back(absent_inputs_field, absent_.c_str(), nvinfer1::PluginFieldType::kCHAR,
+                           int32_t(absent_.size() + 1));
+    }
+    collection_ = {int32_t(fields_.size()), fields_.data()};
+    return static_cast<const PluginFieldCollection*>(&collection_);
+  });
+}
+
 // --- what the node has ---------------------------------------------------------------------------------------
 
 void Plugin::check_counts(int32_t inputs, int32_t outputs) const {
@@ -142,7 +153,7 @@ int32_t Plugin::getOutputDataTypes(DataType* types, int32_t outputs, const DataT
     }
     std::string given;
     for (int32_t k = 0; k < inputs; ++k) given += (k ? ", " : "") + std::string(name_of(input_types[k]));
-    throw InputError("the inputs are " + given + "; there are kernels for: " + labels(spec_));
+    throw InputError("the inputs are " + given + "; there are kernels for: " + kernels_there(spec_));
   });
 }
 
@@ -212,115 +223,6 @@ int32_t Plugin::getValidTactics(int32_t* tactics, int32_t count) noexcept {
   }
   for (int32_t k = 0; k < count; ++k) tactics[k] = k + 1;  // 0 is TensorRT's own word for no tactic
   return 0;
-}
-
-// --- runtime -------------------------------------------------------------------------------------------------
-
-int32_t Plugin::setTactic(int32_t tactic) noexcept {
-  return guarded([this] { return title(); }, failed, [&] {
-    const int tactics = spec_.launcher()->tactics;
-    require(tactic >= 0 && tactic <= tactics, "tactic ", tactic, " is asked for; there are ", tactics);
-    tactic_ = tactic == 0 ? 0 : tactic - 1;
-    return 0;
-  });
-}
-
-int32_t Plugin::onShapeChange(const PluginTensorDesc*, int32_t inputs, const PluginTensorDesc*,
-                              int32_t outputs) noexcept {
-  return guarded([this] { return title(); }, failed, [&] {
-    check_counts(inputs, outputs);
-    input_count_ = inputs;
-    return 0;
-  });
-}
-
-void Plugin::bound_sizes(const std::vector<TensorRef>& given, std::vector<TensorRef>& made,
-                         std::vector<SymbolicShape>& shapes) const {
-  if (spec_.data_sizes.count == 0) return;
-  std::vector<SymbolicTensor> tensors(given.size());
-  for (size_t k = 0; k < given.size(); ++k) tensors[k] = {given[k].rank, nullptr, nullptr, given[k].sizes};
-  shapes.resize(spec_.outputs.count);
-  spec_.shapes(tensors.data(), shapes.data());
-  for (size_t k = 0; k < shapes.size(); ++k) {
-    for (int d = 0; d < shapes[k].rank; ++d) {
-      shapes[k].numbers[d] = shapes[k].sizes[d].value();
-      require(spec_.data_sizes.numbers[k][d] < 0 || shapes[k].numbers[d] <= INT32_MAX, "dimension ", d, " of `",
-              spec_.outputs[k].name, "` may be ", shapes[k].numbers[d], "; TensorRT's sizes have 32 bits");
-    }
-    made[k].sizes = shapes[k].numbers;
-    made[k].rank = shapes[k].rank;
-  }
-}
-
-void Plugin::copy_overwritten(const std::vector<TensorRef>& given, const std::vector<TensorRef>& made,
-                              const PluginTensorDesc* out, cudaStream_t stream) const {
-  for (size_t k = 0; k < spec_.outputs.count; ++k) {
-    const int from = spec_.outputs[k].overwrites;
-    if (from < 0 || given[size_t(from)].data == made[k].data) continue;
-    size_t bytes = bytes_of(out[k].type);
-    for (int d = 0; d < made[k].rank; ++d) bytes *= size_t(made[k].sizes[d]);
-    if (bytes == 0) continue;
-    const cudaError_t copied =
-        cudaMemcpyAsync(made[k].data, given[size_t(from)].data, bytes, cudaMemcpyDeviceToDevice, stream);
-    if (copied != cudaSuccess) throw std::runtime_error(cudaGetErrorString(copied));
-  }
-}
-
-int32_t Plugin::enqueue(const PluginTensorDesc* in, const PluginTensorDesc* out, const void* const* inputs,
-                        void* const* outputs, void*, cudaStream_t stream) noexcept {
-  return guarded([this] { return title(); }, failed, [&]() -> int32_t {
-    require(input_count_ > 0, "it is run before its shapes are known");
-    const auto tensor = [](const PluginTensorDesc& desc, const void* data) {
-      TensorRef t;
-      t.data = const_cast<void*>(data);
-      t.sizes = desc.dims.d;
-      t.rank = desc.dims.nbDims;
-      t.dtype = onnx_type(desc.type);
-      return t;
-    };
-    std::vector<TensorRef> given(inputs_.slots(input_count_)), made(static_cast<size_t>(getNbOutputs()));
-    for (int32_t k = 0; k < input_count_; ++k) {
-      if (!inputs_.stands_in(k)) given[inputs_.slot(k)] = tensor(in[k], inputs[k]);
-    }
-    for (size_t k = 0; k < made.size(); ++k) made[k] = tensor(out[k], outputs[k]);
-    std::vector<SymbolicShape> bounds;
-    bound_sizes(given, made, bounds);
-
-    size_t row = 0;
-    const auto type_of = [&](int32_t k) { return in[k].type; };
-    while (row < spec_.rows.count && !inputs_.takes(spec_.rows[row], input_count_ - 1, input_count_, type_of)) ++row;
-    require(row < spec_.rows.count, "no kernel for these dtypes; there are kernels for: ", labels(spec_));
-    copy_overwritten(given, made, out, stream);
-
-    const Parallel one_thread;
-    OperatorCall call{};
-    call.parallel = &one_thread;
-    call.inputs = given.data();
-    call.input_count = inputs_.given(input_count_);  // a list ends there
-    call.attributes = attributes_->refs();
-    call.outputs = made.data();
-    const cudaError_t error = spec_.launcher()->launch(call, row, stream, tactic_);
-    if (error == cudaSuccess) return 0;
-    std::ostringstream text;
-    text << spec_.rows[row].label << ", tactic " << tactic_ << ": " << cudaGetErrorName(error) << ": "
-         << cudaGetErrorString(error);
-    report_error(title() + text.str());
-    return int32_t(error);
-  });
-}
-
-const PluginFieldCollection* Plugin::getFieldsToSerialize() noexcept {
-  return guarded([this] { return title(); }, static_cast<const PluginFieldCollection*>(nullptr), [this] {
-    fields_ = attributes_->fields();
-    fields_.emplace_back(fingerprint_field, spec_.fingerprint, nvinfer1::PluginFieldType::kCHAR,
-                         int32_t(std::strlen(spec_.fingerprint) + 1));
-    if (!absent_.empty()) {
-      fields_.emplace_back(absent_inputs_field, absent_.c_str(), nvinfer1::PluginFieldType::kCHAR,
-                           int32_t(absent_.size() + 1));
-    }
-    collection_ = {int32_t(fields_.size()), fields_.data()};
-    return static_cast<const PluginFieldCollection*>(&collection_);
-  });
 }
 
 // --- creator -------------------------------------------------------------------------------------------------

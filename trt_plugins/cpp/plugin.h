@@ -15,6 +15,11 @@
 
 namespace deployops::trt {
 
+constexpr int32_t failed = -1;  // what functions of a plugin return
+
+// For messages: the dtypes that there are kernels for.
+std::string kernels_there(const PluginSpec& spec);
+
 // Since 10.3 a plugin can say that an output lies where an input does. (TensorRT-RTX has a numbering of its own.)
 #if NV_TENSORRT_MAJOR == 10 && NV_TENSORRT_MINOR < 3
 #define DEPLOYOPS_ALIASES 0

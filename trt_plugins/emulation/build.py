@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from ...errors import DeployOpsError, UsageError
 from ...native.compilers import Compiler, find_cxx
 from ...native.cuda_signature import cuda_entries, cuda_entries_symbol, cuda_signature
-from ...native.diagnostics import CompileError, explain
+from ...native.diagnostics import CompileError, explained
 from ...native.jobs import run_all
 from ...native.kernel_files import INCLUDE, find_kernel
 from ...native.object_cache import Cache, CompileJob
@@ -135,19 +135,15 @@ def build(
 
 
 def _kernel_job(op: Operator, compiler: Compiler, sanitize: Sanitizer | None) -> CompileJob:
-    from ...native.data_sizes import data_sizes
-    from ...native.shape_rules import FromKernel, shape_rules
+    from ...native.data_sizes import sized_by_kernel
     from ...native.signature import check_compilable
 
     check_compilable(op)
     kernel = find_kernel(op, ".cuh")
     _expect_portable(kernel)
-    decided = data_sizes(op)
-    rules = shape_rules(op, "bound") if decided is None else decided.bound
-    by_kernel = [name for name, rule in rules.items() if isinstance(rule, FromKernel)]
     return CompileJob(
         name=f"{op.name} (emulated)",
-        source=cuda_entries(op, kernel.name, by_kernel),
+        source=cuda_entries(op, kernel.name, sized_by_kernel(op)),
         compiler=compiler,
         flags=kernel_flags(sanitize),
         include_dirs=(_CPP / "include", INCLUDE, kernel.parent),
@@ -169,14 +165,13 @@ def _compiled(cache: Cache, job: CompileJob, op: Operator) -> Path | DeployOpsEr
     try:
         return cache.compile(job)
     except CompileError as e:
-        text = explain(
-            e.output,
+        return explained(
+            e,
             [job.include_dirs[-1]],
             generated=job.source,
             kernel=op.name,
             signature=cuda_signature(op),
         )
-        return CompileError(text, output=e.output, log=e.log)
 
 
 def kernel_flags(sanitize: Sanitizer | None = None) -> tuple[str, ...]:

@@ -8,22 +8,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import pickle
-import select
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from functools import partial
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import NotCheckedError, UsageError
+from ...native.compilers import Compiler
 from ...native.processes import run as run_program
 from .build import Built, Sanitizer, build
 from .calls import Call, Reply
+from .child_process import ChildEnded, ChildProcess
 from .fault_text import end_of_process, with_places
 from .faults import EmulationError, KernelFault, KernelRefusal
 from .packing import packed, unpacked
@@ -36,7 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["EmulatedLibrary", "EmulationError", "KernelFault", "KernelRefusal", "emulated_library"]
 
 TIME_LIMIT = 120.0  # seconds for one call
-_PACKAGE = Path(__file__).resolve().parents[2]
 
 
 class EmulatedLibrary:
@@ -51,9 +45,12 @@ class EmulatedLibrary:
     ) -> None:
         self.built = built
         self._operators = {op.name: op for op in operators}
-        self._time_limit = time_limit
-        self._process: subprocess.Popen[bytes] | None = None
-        self._said: IO[bytes] | None = None
+        self._child = ChildProcess(
+            f"{__package__}.worker",
+            [str(built.path)],
+            time_limit=time_limit,
+            environment=partial(_environment, built),
+        )
         self._tactics: list[int] = []
 
     def __enter__(self) -> EmulatedLibrary:
@@ -69,17 +66,7 @@ class EmulatedLibrary:
 
     def close(self) -> None:
         """End the process; a later call starts another one."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-        process.kill()
-        process.wait()
-        if self._said is not None:
-            self._said.close()
+        self._child.close()
 
     def tactics(self, op: Operator) -> int:
         """How many ways the kernel has to compute the same."""
@@ -145,100 +132,49 @@ class EmulatedLibrary:
 
     # --- the process ---------------------------------------------------------------------------------------------
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        if self._process is not None:
-            return self._process
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115
-        # The package as it is imported here: as an installed one, or from its folder under whatever name.
-        code = (
-            "import runpy, sys; sys.path.append(sys.argv.pop(1)); "
-            f"runpy.run_module('{__package__}.worker', run_name='__main__', alter_sys=True)"
-        )
-        command = [sys.executable, "-c", code, str(_import_root()), str(self.built.path)]
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            env=self._environment(),
-        )
-        tactics = self._read(self._process)
-        if tactics is None:
-            code_ = self._ended()
-            raise NotCheckedError(f"the emulation does not start: {code_[1]}")
-        self._tactics = tactics
-        return self._process
-
-    def _environment(self) -> dict[str, str]:
-        env = dict(os.environ)
-        env["PYTHONDONTWRITEBYTECODE"] = "1"
-        if self.built.sanitize == "address":
-            # Python itself is not sanitized: the sanitizer's library has to come first, and libstdc++ before anybody
-            # throws.
-            libraries = [self._library_of_compiler(n) for n in ("libasan.so", "libstdc++.so.6")]
-            env["LD_PRELOAD"] = " ".join(libraries)
-            env["ASAN_OPTIONS"] = (
-                "detect_leaks=0:detect_stack_use_after_return=0:abort_on_error=0:color=never"
-            )
-            env["UBSAN_OPTIONS"] = "print_stacktrace=0:color=never"
-        return env
-
-    def _library_of_compiler(self, name: str) -> str:
-        compiler = self.built.compiler
-        if compiler.kind == "clang" and name == "libasan.so":
-            name = f"libclang_rt.asan-{compiler.target.split('-')[0]}.so"
-        return run_program([compiler.path, f"-print-file-name={name}"]).out.strip()
-
-    def _read(self, process: subprocess.Popen[bytes]) -> Any:
-        """The next answer; None where the process ended without one."""
-        assert process.stdout is not None
-        # One answer for each question: nothing is left in the buffer of the pipe.
-        if not select.select([process.stdout], [], [], self._time_limit)[0]:
-            raise TimeoutError
+    def _start(self) -> None:
         try:
-            return pickle.load(process.stdout)  # from our own process  # noqa: S301
-        except (EOFError, pickle.UnpicklingError):
-            return None
+            if self._child.start():
+                self._tactics = self._child.answer()
+        except ChildEnded as e:
+            raise NotCheckedError(f"the emulation does not start: {e.said}") from None
+        except TimeoutError:
+            raise NotCheckedError(
+                f"the emulation does not start within {self._child.time_limit:g} s"
+            ) from None
 
     def _answer(self, call: Call, op: Operator) -> Reply:
-        process = self._start()
-        assert process.stdin is not None
+        self._start()
         try:
-            pickle.dump(call, process.stdin, protocol=pickle.HIGHEST_PROTOCOL)
-            process.stdin.flush()
-            reply = self._read(process)
-        except BrokenPipeError:
-            reply = None
+            reply = self._child.ask(call)
         except TimeoutError:
-            self.close()
             raise KernelFault(
-                f"{op.name}: the kernel did not end within {self._time_limit:g} s: a loop that does not end, or a "
+                f"{op.name}: the kernel did not end within {self._child.time_limit:g} s: a loop that does not end, or a "
                 "spin lock (threads of a block take turns only where they wait for each other)"
             ) from None
-        if isinstance(reply, Reply):
-            return reply
-        code, said = self._ended()
-        text = end_of_process(said, code, self.built.path, self.built.folders[op.name])
-        raise KernelFault(f"{op.name}: {text}")
-
-    def _ended(self) -> tuple[int, str]:
-        """The exit status of the process that ended, and what it said."""
-        process, said = self._process, self._said
-        assert process is not None
-        assert said is not None
-        code = process.wait()
-        said.seek(0)
-        text = said.read().decode(errors="replace")
-        self.close()
-        return code, text
+        except ChildEnded as e:
+            text = end_of_process(e.said, e.code, self.built.path, self.built.folders[op.name])
+            raise KernelFault(f"{op.name}: {text}") from None
+        assert isinstance(reply, Reply)
+        return reply
 
 
-def _import_root() -> Path:
-    """The folder that has to be on the path for this package to be found under the name it has."""
-    parts = (__package__ or "").split(".")
-    module = sys.modules[parts[0]]
-    found = getattr(module, "__file__", None)
-    return Path(found).parent.parent if found else _PACKAGE.parent
+def _environment(built: Built) -> dict[str, str]:
+    if built.sanitize != "address":
+        return {}
+    # Python itself is not sanitized: the sanitizer's library has to come first, and libstdc++ before anybody throws.
+    libraries = [_library_of_compiler(built.compiler, n) for n in ("libasan.so", "libstdc++.so.6")]
+    return {
+        "LD_PRELOAD": " ".join(libraries),
+        "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0:abort_on_error=0:color=never",
+        "UBSAN_OPTIONS": "print_stacktrace=0:color=never",
+    }
+
+
+def _library_of_compiler(compiler: Compiler, name: str) -> str:
+    if compiler.kind == "clang" and name == "libasan.so":
+        name = f"libclang_rt.asan-{compiler.target.split('-')[0]}.so"
+    return run_program([compiler.path, f"-print-file-name={name}"]).out.strip()
 
 
 def emulated_library(

@@ -62,6 +62,7 @@ def build_engine(
     archs: Sequence[str | int] = (),
     timing_cache: str | os.PathLike[str] | None = None,
     workspace: int | str | None = None,
+    in_place: bool = False,
     cache: bool = True,
     preflight: Preflight | None = None,
     progress: Progress | None = None,
@@ -90,6 +91,8 @@ def build_engine(
         archs: TensorRT-RTX: compute capabilities, "sm89"; none: Ampere and newer. TensorRT builds for the GPU at hand.
         timing_cache: TensorRT: a file that what is timed is read from and added to; made where it is not there.
         workspace: the most device memory that a layer may use for itself: "2GiB", or bytes; None: TensorRT's own limit.
+        in_place: operators that write into an argument do so in the memory of the input, which the engine then changes.
+            Without it, they are given a copy.
         cache: take an engine that was built before of the same, and keep this one.
         preflight: called with the model that was read, before anything is built; what it raises ends the build.
         progress: called with what is being done.
@@ -110,6 +113,7 @@ def build_engine(
         archs=archs,
         timing_cache=timing_cache,
         workspace=workspace,
+        in_place=in_place,
     )
     told = progress or (lambda _: None)
     told(f"reading {Path(model).name}")
@@ -184,6 +188,7 @@ class _Building:
             given=bool(request.profiles),
             precision=[request.precision, *request.keep_float32],
             workspace=request.workspace,
+            in_place=request.in_place,
         )
 
     def _build(self, folder: Path) -> tuple[Path, EngineRecord]:
@@ -216,6 +221,7 @@ class _Building:
                 "dtypes": {t.name: t.dtype for t in (*self.source.inputs, *self.source.outputs)},
                 "custom_types": _custom_types(self.source.proto),
                 "workspace": request.workspace,
+                "in_place": request.in_place,
                 "exact_float32": request.precision == "fp32",
                 "timing_cache": None
                 if timing_cache is None
@@ -255,6 +261,7 @@ class _Building:
             workspace=request.workspace,
             build_seconds=round(time.perf_counter() - start, 3),
             warnings=(*notes, *prepared.warnings, *told, *warnings_in(end.said, self.source)),
+            in_place=request.in_place,
         )
         return plan, record
 

@@ -9,7 +9,6 @@ Nothing here imports either: that happens in a child process (`worker`). They di
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ...errors import NotCheckedError, UsageError
+from ...native.archs import read_arch
 from .record import Flavor
 
 __all__ = ["NAMES", "TensorRT", "find_tensorrt", "normal_archs"]
@@ -32,7 +32,6 @@ _HOW: dict[Flavor, str] = {
     "tensorrt": '`pip install "deployops[gpu]"`, or the Python package of its SDK',
     "tensorrt-rtx": '`pip install "deployops[rtx]"`',
 }
-_ARCH = re.compile(r"(?:sm_?)?(\d{1,2})\.?(\d)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +117,4 @@ def _version(flavor: Flavor, folder: Path) -> str:
 
 def normal_archs(given: Sequence[str | int]) -> tuple[str, ...]:
     """Compute capabilities as `sm89`, each once, from such texts as `sm_89`, `89`, `8.9`. Raises UsageError."""
-    found = []
-    for one in given:
-        read = _ARCH.fullmatch(str(one).strip().lower())
-        if read is None:
-            raise UsageError(f"{one!r} is no compute capability; expected such as sm89, for 8.9")
-        found.append(int(read[1] + read[2]))
-    return tuple(f"sm{number}" for number in sorted(set(found)))
+    return tuple(f"sm{number}" for number in sorted(set(map(read_arch, given))))

@@ -92,4 +92,5 @@ def record_of_header(header: PlanHeader, engine: Path, file: EngineFile, platfor
         workspace=None,
         build_seconds=0.0,
         warnings=(),
+        in_place=False,
     )

@@ -76,6 +76,7 @@ class EngineRecord:
         workspace: the limit in bytes; None: TensorRT's own.
         build_seconds: how long the build took.
         warnings: what was said while it was built.
+        in_place: whether operators that write into an argument do so in the input's own memory, without a copy.
     """
 
     engine: str
@@ -99,3 +100,4 @@ class EngineRecord:
     workspace: int | None
     build_seconds: float
     warnings: tuple[str, ...]
+    in_place: bool

@@ -33,6 +33,7 @@ class BuildRequest:
     archs: tuple[str, ...]
     timing_cache: Path | None
     workspace: int | None
+    in_place: bool
 
 
 def read_request(
@@ -46,6 +47,7 @@ def read_request(
     archs: Sequence[str | int],
     timing_cache: str | os.PathLike[str] | None,
     workspace: int | str | None,
+    in_place: bool,
 ) -> BuildRequest:
     """The arguments of `build_engine`, checked as far as that needs no model. Raises UsageError."""
     return BuildRequest(
@@ -58,6 +60,7 @@ def read_request(
         archs=normal_archs(_sequence("archs", archs)),
         timing_cache=None if timing_cache is None else _timing_cache(Path(timing_cache)),
         workspace=byte_count(workspace),
+        in_place=in_place,
     )
 
 

@@ -195,6 +195,8 @@ def _of_record(record: EngineRecord) -> Iterator[str]:
     for plugin in record.plugins:
         where = "in the engine" if plugin.embedded else "to be loaded first"
         yield f"  plugins   {plugin.name} ({where}), sha256 {plugin.sha256[:12]}…"
+    if record.in_place:
+        yield "  in place  operators that write into an argument do so in the input's own memory"
     if record.workspace is not None:
         yield f"  workspace {shown_bytes(record.workspace)}"
     yield from (f"  warning   {text}" for text in record.warnings)

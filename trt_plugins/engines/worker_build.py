@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,8 @@ class _Build:
 
     def _load_plugins(self) -> None:
         trt = self._trt
+        if self._request["in_place"]:
+            os.environ["DEPLOYOPS_IN_PLACE"] = "1"  # our plugins read it when they are made
         registry = trt.get_plugin_registry()
         if hasattr(trt, "init_libnvinfer_plugins"):  # those that come with TensorRT
             trt.init_libnvinfer_plugins(self._logger, "")
@@ -219,6 +222,12 @@ class _Build:
             config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, request["workspace"])
         if request["exact_float32"] and hasattr(trt.BuilderFlag, "TF32"):
             config.clear_flag(trt.BuilderFlag.TF32)
+        if request["in_place"]:
+            feature = getattr(getattr(trt, "PreviewFeature", None), "ALIASED_PLUGIN_IO_10_03", None)
+            if feature is None:
+                text = f"{request['name']} has no outputs in place of inputs (10.3 or newer has): build without them"
+                raise Refused("usage", text=text)
+            config.set_preview_feature(feature, True)
         if request["embed"]:
             config.plugins_to_serialize = list(request["plugins"])
         self._monitor = _monitor(trt, self._events)

@@ -13,7 +13,7 @@ from ...errors import DeclarationError, DeployOpsError, NotCheckedError
 from ...native.compile_job import CompileJob
 from ...native.compilers import Compiler, find_cxx
 from ...native.cuda_signature import cuda_signature
-from ...native.diagnostics import CompileError, explain
+from ...native.diagnostics import CompileError, explained
 from ...native.jobs import run_all
 from ...native.kernel_files import INCLUDE, find_kernel
 from ...native.nvcc import Nvcc, find_nvcc
@@ -112,12 +112,9 @@ def build(
 
 def expect_sizes(op: Operator) -> None:
     """Raises DeclarationError where the size of an output is known only after the kernel ran, with no bound declared."""
-    from ...native.data_sizes import data_sizes
-    from ...native.shape_rules import FromKernel, shape_rules
+    from ...native.data_sizes import sized_by_kernel
 
-    decided = data_sizes(op)
-    rules = shape_rules(op, "bound") if decided is None else decided.bound
-    by_kernel = [name for name, rule in rules.items() if isinstance(rule, FromKernel)]
+    by_kernel = sized_by_kernel(op)
     if by_kernel:
         raise DeclarationError(
             f"{op.name}: the size of `{by_kernel[0]}` is known only after the kernel ran, and a launcher does not wait "
@@ -146,14 +143,13 @@ def _compiled(cache: CudaCache, job: CudaJob, op: Operator) -> Path | DeployOpsE
     try:
         return cache.compile(job)
     except CompileError as e:
-        text = explain(
-            e.output,
+        return explained(
+            e,
             [job.include_dirs[-1]],
             generated=job.source,
             kernel=op.name,
             signature=cuda_signature(op),
         )
-        return CompileError(text, output=e.output, log=e.log)
 
 
 def _missing(error: CompileError) -> DeployOpsError:

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import pickle
 import queue
-import select
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from types import TracebackType
-from typing import IO
 
 from ...errors import NotCheckedError
 from ...native.jobs import processor_count
 from ..emulation.calls import Call
+from ..emulation.child_process import ChildEnded, ChildProcess
 from ..emulation.faults import KernelFault
 from .build import Interpretable
 from .exchange import Answer, Request
@@ -26,88 +19,40 @@ from .exchange import Answer, Request
 __all__ = ["Interpreters"]
 
 TIME_LIMIT = 300.0  # seconds for one call
-_PACKAGE = Path(__file__).resolve().parents[2]
 
 
-class _Process:
+class _Interpreter:
     """A process that interprets, started when it is needed and again after it has ended."""
 
     def __init__(self, time_limit: float) -> None:
-        self._time_limit = time_limit
-        self._process: subprocess.Popen[bytes] | None = None
-        self._said: IO[bytes] | None = None
+        # each process keeps one processor busy
+        variables = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        self._child = ChildProcess(
+            f"{__package__}.worker", time_limit=time_limit, environment=lambda: variables
+        )
 
     def ask(self, request: Request) -> Answer:
         """Raises KernelFault where the process ends, or does not answer in time."""
-        process = self._start()
-        assert process.stdin is not None
-        assert process.stdout is not None
         try:
-            pickle.dump(request, process.stdin, protocol=pickle.HIGHEST_PROTOCOL)
-            process.stdin.flush()
-            if not select.select([process.stdout], [], [], self._time_limit)[0]:
-                self.close()
-                raise KernelFault(f"it was not interpreted to its end within {self._time_limit:g} s")
-            answer = pickle.load(process.stdout)  # from our own process  # noqa: S301
-        except (EOFError, BrokenPipeError, pickle.UnpicklingError):
-            raise KernelFault(self._ended()) from None
+            answer = self._child.ask(request)
+        except TimeoutError:
+            raise KernelFault(
+                f"it was not interpreted to its end within {self._child.time_limit:g} s"
+            ) from None
+        except ChildEnded as e:
+            raise KernelFault(_ending(e)) from None
         assert isinstance(answer, Answer)
         return answer
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            self._said = tempfile.TemporaryFile()  # noqa: SIM115
-            code = (
-                "import runpy, sys; sys.path.append(sys.argv.pop(1)); "
-                f"runpy.run_module('{__package__}.worker', run_name='__main__', alter_sys=True)"
-            )
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", code, str(_import_root())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._said,
-                # each process keeps one processor busy
-                env={
-                    **os.environ,
-                    "PYTHONDONTWRITEBYTECODE": "1",
-                    "OMP_NUM_THREADS": "1",
-                    "OPENBLAS_NUM_THREADS": "1",
-                },
-            )
-        return self._process
-
-    def _ended(self) -> str:
-        process, said = self._process, self._said
-        assert process is not None
-        assert said is not None
-        code = process.wait()
-        said.seek(0)
-        text = said.read().decode(errors="replace").strip()
-        self.close()
-        if code == -11:
-            return "the launcher touches memory that is not its own, as that of the device"
-        last = text.splitlines()[-1] if text else "it said nothing"
-        return f"the process of the launcher ended with status {code}: {last}"
-
     def close(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-        process.kill()
-        process.wait()
-        if self._said is not None:
-            self._said.close()
+        self._child.close()
 
 
-def _import_root() -> Path:
-    """The folder that has to be on the path for this package to be found under the name it has."""
-    module = sys.modules[(__package__ or "").split(".")[0]]
-    found = getattr(module, "__file__", None)
-    return Path(found).parent.parent if found else _PACKAGE.parent
+def _ending(end: ChildEnded) -> str:
+    if end.code == -11:
+        return "the launcher touches memory that is not its own, as that of the device"
+    lines = end.said.strip().splitlines()
+    return f"the process of the launcher ended with status {end.code}: {lines[-1] if lines else 'it said nothing'}"
 
 
 class Interpreters:
@@ -115,8 +60,8 @@ class Interpreters:
 
     def __init__(self, count: int | None = None, *, time_limit: float = TIME_LIMIT) -> None:
         self.count = max(1, processor_count() if count is None else count)
-        self._processes = [_Process(time_limit) for _ in range(self.count)]
-        self._idle: queue.SimpleQueue[_Process] = queue.SimpleQueue()
+        self._processes = [_Interpreter(time_limit) for _ in range(self.count)]
+        self._idle: queue.SimpleQueue[_Interpreter] = queue.SimpleQueue()
         for process in self._processes:
             self._idle.put(process)
         self._pool = ThreadPoolExecutor(self.count, thread_name_prefix="deployops ptx")
@@ -159,7 +104,7 @@ class Interpreters:
             return process.ask(request)
 
     @contextlib.contextmanager
-    def _borrowed(self) -> Iterator[_Process]:
+    def _borrowed(self) -> Iterator[_Interpreter]:
         process = self._idle.get()
         try:
             yield process

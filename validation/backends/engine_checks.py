@@ -9,12 +9,13 @@ from pathlib import Path
 
 from ...errors import DeployOpsError, UsageError
 from ...trt_plugins.engines.host import this_host
+from ...trt_plugins.engines.plan_header import read_plan_header
 from ...trt_plugins.engines.record import EngineRecord, Flavor
 from ...trt_plugins.engines.show import show_engine
 from ...trt_plugins.engines.sidecar import read_sidecar
 from ...trt_plugins.engines.source_model import read_source_model
 
-__all__ = ["engine_problems", "engine_record", "expect_engine_of", "runs_host_code"]
+__all__ = ["engine_flavor", "engine_problems", "engine_record", "expect_engine_of", "runs_host_code"]
 
 _State = tuple[tuple[str, int, int], ...]
 
@@ -36,6 +37,13 @@ def engine_record(engine: Path) -> EngineRecord | None:
         return read_sidecar(engine)
     except DeployOpsError:
         return None
+
+
+def engine_flavor(engine: Path) -> Flavor:
+    """Which TensorRT an engine is for: by its sidecar, else by its first bytes; "tensorrt" where neither says."""
+    record = engine_record(engine) if engine.is_file() else None
+    known = record or read_plan_header(engine)
+    return "tensorrt" if known is None else known.flavor
 
 
 def runs_host_code(record: EngineRecord | None) -> bool:

@@ -42,13 +42,15 @@ _TYPES = {
 _WORDS = 5
 
 
-def open_engine(package: str, engine: str, plugins: Sequence[str], host_code: bool = False) -> TensorRtEngine:
+def open_engine(
+    package: str, engine: str, plugins: Sequence[str], host_code: bool = False, in_place: bool = False
+) -> TensorRtEngine:
     """For `serving`. `package`: "tensorrt" or "tensorrt_rtx"."""
     try:
         trt = import_module(package)
     except Exception as error:  # its loader raises several kinds where a library is not there
         raise NotCheckedError(f"{package} is installed and does not load: {error}") from error
-    return TensorRtEngine(trt, Path(engine), plugins, open_device(), host_code=host_code)
+    return TensorRtEngine(trt, Path(engine), plugins, open_device(), host_code=host_code, in_place=in_place)
 
 
 class TensorRtEngine:
@@ -57,10 +59,18 @@ class TensorRtEngine:
     Args:
         host_code: let TensorRT run what the engine carries: plugin libraries, a runtime of its own. It refuses to load
             such an engine otherwise.
+        in_place: outputs may lie in the memory of inputs, which TensorRT must then tell.
     """
 
     def __init__(
-        self, trt: Any, engine: Path, plugins: Sequence[str], device: Device, *, host_code: bool = False
+        self,
+        trt: Any,
+        engine: Path,
+        plugins: Sequence[str],
+        device: Device,
+        *,
+        host_code: bool = False,
+        in_place: bool = False,
     ) -> None:
         self._trt, self._device = trt, device
         self._logger = logger(trt)
@@ -75,6 +85,11 @@ class TensorRtEngine:
             raise NotCheckedError(
                 f"{engine.name} cannot be loaded by {trt.__name__} {trt.__version__} on {device.name}: {self._said()}. "
                 "An engine runs on the version and the kind of GPU that it was built for"
+            )
+        if in_place and not hasattr(self._engine, "get_aliased_input_tensor"):
+            raise NotCheckedError(
+                f"{engine.name} was built with outputs in the memory of inputs, and {trt.__name__} {trt.__version__} does not "
+                "tell which (10.15 or newer does): build it without --in-place to have it compared"
             )
         self._context = self._new_context()
         self.load_ms = (time.perf_counter() - start) * 1e3

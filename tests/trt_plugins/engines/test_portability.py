@@ -39,6 +39,7 @@ def record(**changes: Any) -> EngineRecord:
         workspace=None,
         build_seconds=1.5,
         warnings=(),
+        in_place=False,
     )
     return replace(plain, **changes)
 

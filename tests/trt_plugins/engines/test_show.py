@@ -58,6 +58,7 @@ def record(path: Path, **changes: Any) -> EngineRecord:
         workspace=2 << 30,
         build_seconds=1.25,
         warnings=("weights that became zero",),
+        in_place=False,
     )
     return replace(plain, **changes)
 

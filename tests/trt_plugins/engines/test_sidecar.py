@@ -39,6 +39,7 @@ RECORD = EngineRecord(
     workspace=2 << 30,
     build_seconds=0.25,
     warnings=("a warning",),
+    in_place=False,
 )
 
 

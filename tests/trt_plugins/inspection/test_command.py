@@ -71,7 +71,7 @@ def test_json_has_everything(folder: Path) -> None:
         (("--tensorrt", "10.8", "--tensorrt-rtx", "1.7"), "one at a time"),
         (("--tensorrt", "ten"), "expected X.Y"),
         (("--tensorrt", "10.8", "--arch", "big"), "--arch big"),
-        (("--tensorrt", "10.8", "--arch", "7"), "compute capabilities are expected"),
+        (("--tensorrt", "10.8", "--arch", "7"), "'7' is no compute capability"),
         (("--tensorrt", "10.8", "--plugins", "none.so"), "no such file"),
         (("--tensorrt", "10.8", "--plugins", "none.json"), "no such file"),
     ],

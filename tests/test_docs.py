@@ -69,11 +69,21 @@ def test_every_command_and_option_of_the_reference_exists() -> None:
 
     helps = {
         name: CliRunner().invoke(cli, [*name.split(), "--help"]).output
-        for name in ("export", "validate", "inspect", "compile", "ops check", "ops new")
+        for name in (
+            "export",
+            "validate",
+            "inspect",
+            "compile",
+            "engine build",
+            "engine show",
+            "emulate",
+            "ops check",
+            "ops new",
+        )
     }
     for page in PAGES:
         for command in re.findall(
-            r"deployops (export|validate|inspect|compile|ops check|ops new)\b([^\n`]*(?:\\\n[^\n`]*)*)",
+            r"deployops (export|validate|inspect|compile|engine build|engine show|emulate|ops check|ops new)\b([^\n`]*(?:\\\n[^\n`]*)*)",
             (ROOT / page).read_text(),
         ):
             for option in re.findall(r"(?<!\S)(--[\w-]+)", command[1]):

@@ -5,6 +5,8 @@ A file for each command; `options.py` has what they share.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -45,6 +47,9 @@ for _command in (export, validate, report, inspect, compile_command, emulate, en
 
 def main() -> None:
     """Entry point. Every failure is a message and an exit code, never a traceback of ours."""
+    atexit.register(
+        gc.freeze
+    )  # else what torch has made is gone through once more at the end: most of a second
     try:
         with _ended_in_order():
             cli.main(standalone_mode=False)

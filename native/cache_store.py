@@ -16,7 +16,6 @@ import contextlib
 import json
 import os
 import re
-import secrets
 import shutil
 import stat
 import tempfile
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from .output_files import replacing
 
 __all__ = ["Store", "default_root", "safe_name", "temporary_store"]
 
@@ -159,14 +159,8 @@ class Store:
 
     def _write(self, path: Path, content: bytes) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
-        try:
+        with replacing(path) as temporary:
             temporary.write_bytes(content)
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
 
     # --- size ----------------------------------------------------------------------------------------------------
 

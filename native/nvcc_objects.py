@@ -11,7 +11,7 @@ from typing import Literal
 
 from .cache_store import Store, safe_name
 from .compile_job import CompileJob, expect_cacheable, with_paths
-from .compilers import variables
+from .compilers import Compiler, search_folders, variables
 from .dependencies import read_depfile, role_folder
 from .diagnostics import CompileError, crash_of, explain
 from .nvcc import Nvcc
@@ -72,6 +72,11 @@ def nvcc_command(job: CudaJob, extra: tuple[str, ...]) -> list[str]:
 
 class CudaCache(Cache):
     """The cache of objects and libraries, for jobs of either compiler."""
+
+    def get_ready(self, cxx: Compiler, flags: tuple[str, ...]) -> None:
+        """Ask the tools what the first job would ask them; the answers are remembered."""
+        tools_identity(cxx)
+        search_folders(cxx, flags)
 
     def compile(self, job: CompileJob) -> Path:
         """As `Cache.compile`."""

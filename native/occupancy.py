@@ -1,7 +1,8 @@
 """How many blocks of a kernel fit on a multiprocessor at once, from what it needs and what the architecture has.
 
-Limits: CUDA C++ Programming Guide, "Compute Capabilities", table "Technical Specifications per Compute Capability". The rule
-is that of the toolkit's cuda_occupancy.h, which a test compares with. The shared memory is taken to be as large as can be.
+Blocks, warps, shared memory and what of it is reserved: `arch_traits.h` of CUDA's C++ Core Libraries (cuda/__device, in the
+wheel nvidia-cuda-cccl 13.3.5). The rule, the units and the barriers: the toolkit's `cuda_occupancy.h`, with which a test
+compares; of CUDA 13.5, as that of 13.0 gives 10.3 twice the barriers. The shared memory is taken to be as large as can be.
 """
 
 from __future__ import annotations
@@ -44,10 +45,12 @@ _KNOWN = {
     80: _from(32, 64, 164),
     86: _from(16, 48, 100),
     87: _from(16, 48, 164),
+    88: _from(16, 48, 100),
     89: _from(24, 48, 100),
     90: _from(32, 64, 228, 2),
     100: _from(32, 64, 228, 2),
-    103: _from(32, 64, 228, 2),
+    103: _from(32, 64, 228, 1),
+    110: _from(24, 48, 228, 1),
     120: _from(24, 48, 100, 1),
     121: _from(24, 48, 100, 1),
 }

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..errors import UsageError
 
-__all__ = ["replace_file"]
+__all__ = ["replace_file", "replacing"]
 
 
 def replace_file(path: Path, write: Callable[[Path], object], *, executable: bool = False) -> None:
@@ -17,16 +18,25 @@ def replace_file(path: Path, write: Callable[[Path], object], *, executable: boo
     if path.is_dir():
         raise UsageError(f"{path} is a folder; a file is to be written there")
     try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        os.close(descriptor)
+        with replacing(path, mode=0o755 if executable else 0o644) as temporary:
+            write(temporary)
     except OSError as e:
         raise UsageError(f"{path} cannot be written: {e.strerror}") from None
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
+    """An empty file beside `path`, put in its place at the end of the block; on an error nothing changes.
+
+    Raises OSError.
+    """
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(descriptor)
     temporary = Path(name)
     try:
-        write(temporary)
-        temporary.chmod(0o755 if executable else 0o644)
+        yield temporary
+        temporary.chmod(mode)
         temporary.replace(path)
-    except OSError as e:
-        raise UsageError(f"{path} cannot be written: {e.strerror}") from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)

@@ -62,8 +62,10 @@ class PlanRecord:
 
         `loaded`: names of the modules that loading the packs brought in.
         """
-        own = [name for name in list(sys.modules) if not self._installed(_file(name))]
-        modules = {_file(name) for name in (*own, *loaded)} - {""}
+        places = self._installed_places()
+        real = _RealPaths()
+        own = [file for file in map(real.of_module, list(sys.modules)) if not _below(file, places)]
+        modules = {*own, *map(real.of_module, loaded)} - {""}
         files = {path: FILES.digest(path) for path in sorted({*self._our_files(), *modules})}
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -80,22 +82,39 @@ class PlanRecord:
             if path.suffix in (".py", ".j2") and "__pycache__" not in path.parts
         )
 
-    def _installed(self, file: str) -> bool:
-        """A module of Python, of an installed package or of ours; all others are somebody's who works on them."""
-        places = {
+    def _installed_places(self) -> tuple[str, ...]:
+        """Where Python's modules, those of installed packages and ours are; all others are somebody's who works on them."""
+        paths = (
             *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")),
             *map(str, map(_ROOT.joinpath, (*self._ours, "export", "validation"))),
-        }
-        return (
-            not file
-            or any(Path(file).is_relative_to(Path(place).resolve()) for place in places)
-            or Path(file).parent == _ROOT
         )
+        return tuple(dict.fromkeys(map(os.path.realpath, paths)))
 
 
-def _file(module: str) -> str:
-    file = getattr(sys.modules.get(module), "__file__", None)
-    return str(Path(file).resolve()) if isinstance(file, str) else ""
+def _below(file: str, places: tuple[str, ...]) -> bool:
+    return (
+        not file
+        or file.startswith(tuple(f"{place}{os.sep}" for place in places))
+        or os.path.dirname(file) == str(_ROOT)
+    )
+
+
+class _RealPaths:
+    """Files of modules with all links followed, each folder once: there are some two thousand in a few hundred folders."""
+
+    def __init__(self) -> None:
+        self._folders: dict[str, str] = {}
+
+    def of_module(self, module: str) -> str:
+        file = getattr(sys.modules.get(module), "__file__", None)
+        if not isinstance(file, str):
+            return ""
+        if os.path.islink(file):
+            return os.path.realpath(file)
+        folder, name = os.path.split(file)
+        if folder not in self._folders:
+            self._folders[folder] = os.path.realpath(folder)
+        return os.path.join(self._folders[folder], name)
 
 
 def _version(package: str) -> str:

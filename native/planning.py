@@ -55,7 +55,7 @@ def planned(
             if plan.holds:
                 return plan
 
-    with _collector_at_rest():
+    with _modules_stay():
         operators, loaded = _declared(ops, packs, given)
         plan = make([operators[name] for name in sorted(operators)])
     if not given:
@@ -83,12 +83,20 @@ def _declared(
 
 
 @contextlib.contextmanager
-def _collector_at_rest() -> Iterator[None]:
-    """torch's modules stay: looking through them for garbage, again and again, takes a third as long as loading them."""
+def _modules_stay() -> Iterator[None]:
+    """What is loaded inside is kept from the garbage collector, where torch is loaded for the first time.
+
+    To look through its modules again and again takes a third as long as loading them, and as long again when the process
+    ends.
+    """
+    if "torch" in sys.modules:
+        yield
+        return
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        gc.freeze()
         if enabled:
             gc.enable()

@@ -49,9 +49,14 @@ class Finished:
 
 
 class Processes:
-    """The programs that run for one batch of jobs, so that they can be ended together."""
+    """The programs that run for one batch of jobs, so that they can be ended together.
+
+    Attributes:
+        begun: set once the first of them was started.
+    """
 
     def __init__(self) -> None:
+        self.begun = threading.Event()
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._stopped = False
@@ -69,6 +74,7 @@ class Processes:
                 command, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
             )
             self._running.add(process)
+        self.begun.set()
         try:
             yield process
         except BaseException:

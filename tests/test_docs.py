@@ -67,23 +67,13 @@ def test_every_command_and_option_of_the_reference_exists() -> None:
 
     from deployops.cli import cli
 
-    helps = {
-        name: CliRunner().invoke(cli, [*name.split(), "--help"]).output
-        for name in (
-            "export",
-            "validate",
-            "inspect",
-            "compile",
-            "engine build",
-            "engine show",
-            "emulate",
-            "ops check",
-            "ops new",
-        )
-    }
+    names = (
+        "export", "validate", "inspect", "compile", "engine build", "engine show", "emulate", "ops check", "ops new",
+    )  # fmt: skip
+    helps = {name: CliRunner().invoke(cli, [*name.split(), "--help"]).output for name in names}
     for page in PAGES:
         for command in re.findall(
-            r"deployops (export|validate|inspect|compile|engine build|engine show|emulate|ops check|ops new)\b([^\n`]*(?:\\\n[^\n`]*)*)",
+            rf"deployops ({'|'.join(names)})\b([^\n`]*(?:\\\n[^\n`]*)*)",
             (ROOT / page).read_text(),
         ):
             for option in re.findall(r"(?<!\S)(--[\w-]+)", command[1]):

@@ -32,6 +32,7 @@ class KernelObjects:
     ) -> None:
         self._cache, self._cxx, self._nvcc, self._archs, self._ahead = cache, cxx, nvcc, archs, ahead
         self._begun: dict[KernelUnit, Callable[[], Path]] = {}
+        cache.get_ready(cxx, _HOST_FLAGS)  # now: after `begin`, those who make the plan keep Python busy
 
     def begin(self, units: Sequence[KernelUnit]) -> None:
         """Compile the largest of them while what follows is still being found out."""

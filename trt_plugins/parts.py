@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
@@ -29,24 +29,33 @@ class PartsAhead:
     """
 
     def __init__(self, cache: Cache, jobs: list[CompileJob], workers: int | None) -> None:
-        self._batch = Processes()
         self._alone = (processor_count() if workers is None else workers) < 2
-        self._parts = ThreadPoolExecutor(1, thread_name_prefix="deployops parts")
-        self._other = ThreadPoolExecutor(1, thread_name_prefix="deployops kernel")
-        self.tasks = [
-            (job.name, self._begun(self._parts, functools.partial(cache.compile, job))) for job in jobs
-        ]
+        self._batches = Processes(), Processes()
+        self._pools = [ThreadPoolExecutor(1, thread_name_prefix="deployops ahead") for _ in self._batches]
+        self.tasks: list[tuple[str, Callable[[], Path]]] = []
+        for job in jobs:
+            work = functools.partial(cache.compile, job)
+            self.tasks.append((job.name, work if self._alone else self._submit(0, work).result))
 
     def begin(self, work: Callable[[], Path]) -> Callable[[], Path]:
-        """Begin beside the parts; returns the function that waits for it, and raises what it raised."""
-        return self._begun(self._other, work)
+        """Begin beside the parts; returns the function that waits for it, and raises what it raised.
 
-    def _begun(self, pool: ThreadPoolExecutor, work: Callable[[], Path]) -> Callable[[], Path]:
-        return work if self._alone else pool.submit(self._in_batch, work).result
+        Returns when the program runs, or is not needed: until then the thread would have to share Python with the caller.
+        """
+        if self._alone:
+            return work
+        future = self._submit(1, work)
+        begun = self._batches[1].begun
+        future.add_done_callback(lambda _: begun.set())
+        begun.wait()
+        return future.result
 
-    def _in_batch(self, work: Callable[[], Path]) -> Path:
-        with self._batch.adopting_thread():
-            return work()
+    def _submit(self, number: int, work: Callable[[], Path]) -> Future[Path]:
+        def in_batch() -> Path:
+            with self._batches[number].adopting_thread():
+                return work()
+
+        return self._pools[number].submit(in_batch)
 
     def __enter__(self) -> PartsAhead:
         return self
@@ -54,6 +63,7 @@ class PartsAhead:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._batch.stop()
-        for pool in (self._parts, self._other):
+        for batch in self._batches:
+            batch.stop()
+        for pool in self._pools:
             pool.shutdown(cancel_futures=True)

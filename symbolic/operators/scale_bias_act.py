@@ -135,3 +135,5 @@ def _(draw: Draw) -> Iterator[Any]:
     yield draw.strided(2, 3, 4), draw.strided(3), draw.strided(3), "sigmoid"
     yield draw.call(draw(3, 5), draw(5), draw(5), activation="leaky_relu", slope=0.3)
     yield draw.call(draw(3, 5), draw(5), activation="leaky_relu", slope=-2.0)
+    # as many as the emulation gives long indices to
+    yield draw(2, 8, 6, 4), draw(8), draw(8), "silu"

@@ -67,3 +67,4 @@ def _(draw: Draw) -> Iterator[Any]:
     yield draw.values(0, inf, 1, nan, -inf, -inf, -inf, 2, 3, inf, inf, inf).reshape(4, 3), 1
     yield draw.edges()
     yield draw.edges().reshape(1, -1), 0
+    yield draw(3, 16)  # whole packs of halves

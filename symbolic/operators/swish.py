@@ -104,3 +104,5 @@ def _(draw: Draw) -> Iterator[Any]:
     yield draw(3, 5), draw.values(0.0)
     yield draw.edges(), one[0]
     yield draw.edges(), -2 * one
+    # as many as the emulation gives long indices to
+    yield draw(2, 8, 6, 4), draw(8)

@@ -15,7 +15,7 @@ from deployops.native.occupancy import multiprocessor, occupancy
 from deployops.trt_plugins.headers import Headers
 from deployops.trt_plugins.library import compile_plugins
 
-ARCHS = (75, 80, 86, 87, 89, 90, 100, 103, 120)
+ARCHS = (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121)
 
 PROGRAM = r"""
 #include <cstring>
@@ -57,6 +57,7 @@ def test_as_the_toolkits_calculator_has_it(nvcc: Nvcc, tmp_path: Path) -> None:
         str(program),
     ]
     subprocess.run(command, check=True)
+    older = tuple(map(int, nvcc.version.split(".")[:2])) < (13, 5)
     cases = [
         (arch, threads, registers, shared, barriers)
         for arch in ARCHS
@@ -64,6 +65,8 @@ def test_as_the_toolkits_calculator_has_it(nvcc: Nvcc, tmp_path: Path) -> None:
         for registers in (1, 16, 24, 32, 33, 40, 63, 64, 65, 96, 128, 168, 255)
         for shared in (0, 128, 4096, 10000, 33000, 48 << 10)
         for barriers in (0, 1, 3)
+        # a disagreement of the calculators: 64 barriers in CUDA 13.0, 32 in 13.5
+        if not (arch == 103 and barriers == 3 and older)
     ]
     lines = []
     for arch, threads, registers, shared, barriers in cases:

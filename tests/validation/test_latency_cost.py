@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from deployops.validation.latency.analysis import values_of
 from deployops.validation.latency.cost import cost
 from deployops.validation.latency.graph_cost import model_cost
+from deployops.validation.latency.graph_shapes import value_shapes
 from deployops.validation.latency.values import Value
 
 F = "float32"
@@ -380,3 +381,15 @@ def test_types_of_arrays_and_tensors() -> None:
     )
     assert found == {"a": Value("int8", (2, 3)), "b": Value("bfloat16", (4,)), "c": Value(F, ())}
     assert values_of({"d": np.ones(3, ml_dtypes.bfloat16)})["d"].size == 6
+
+
+def test_a_long_vector_is_not_followed_as_if_it_were_a_shape() -> None:
+    # ONNX would write out a dim for each of its numbers, for each node: minutes, and gigabytes.
+    n = 1 << 26
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Add", ["a", "a"], ["y"])],
+        "long",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT16, [n])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT16, [n])],
+    )
+    assert value_shapes(helper.make_model(graph))["a"].shape == (n,)

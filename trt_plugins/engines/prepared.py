@@ -59,10 +59,11 @@ def prepare_model(
     from .precision import cast_model
 
     manifests = [_manifest(plugin) for plugin in plugins]
-    proto, kept = onnx.ModelProto(), ()
+    proto = onnx.ModelProto()
+    kept: tuple[KeptFloat32, ...] = ()
     proto.CopyFrom(source.proto)
     narrow = precision in ("fp16", "bf16")
-    if narrow:
+    if precision in ("fp16", "bf16"):
         if source.side_files:
             onnx.load_external_data_for_model(proto, str(source.path.parent))
         cast = cast_model(proto, precision, keep=keep, plugins=plugin_dtypes(manifests))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import fcntl
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from ...native.output_files import replacing
 
 __all__ = ["add_to_timing_cache", "use_timing_cache"]
 
@@ -36,12 +36,5 @@ def add_to_timing_cache(config: Any, path: Path, lock_file: Path) -> None:
             theirs = config.create_timing_cache(path.read_bytes())
             if theirs is not None:
                 ours.combine(theirs, False)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(memoryview(ours.serialize()))
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        with replacing(path) as temporary:
+            temporary.write_bytes(memoryview(ours.serialize()))

@@ -30,18 +30,22 @@ from .values import Array, canonical, dtype_of, flushed, halves, is_float, joine
 
 __all__ = ["APPROXIMATE", "float_operation"]
 
-# What the device may be off by (PTX ISA 9.0, of the instruction; maximal relative error unless said otherwise).
+# What the device may be off by: PTX ISA 9.1, sections 9.7.3 (float32) and 9.7.4 (halves), the notes of each instruction.
+# The same with .ftz, which flushes subnormal inputs and results besides. Relative errors unless said otherwise; where
+# nothing is said, the ISA promises nothing.
 APPROXIMATE = {
-    "div.approx.f32": "2 ULP",
+    "div.approx.f32": "2 ULP, for a divisor of 2^-126 to 2^126 in size",
     "div.full.f32": "2 ULP",
     "rcp.approx.f32": "1 ULP",
     "sqrt.approx.f32": "2^-23",
     "rsqrt.approx.f32": "2^-22.9",
-    "sin.approx.f32": "2^-20.5 absolute, in [-pi, pi]",
-    "cos.approx.f32": "2^-20.5 absolute, in [-pi, pi]",
-    "lg2.approx.f32": "2^-22 absolute, in [0.5, 2]",
-    "ex2.approx.f32": "2 ULP",
+    "sin.approx.f32": "2^-20.5 absolute in [-2 pi, 2 pi], 2^-14.7 in [-100 pi, 100 pi]",
+    "cos.approx.f32": "2^-20.5 absolute in [-2 pi, 2 pi], 2^-14.7 in [-100 pi, 100 pi]",
+    "lg2.approx.f32": "2^-22 absolute in (0.5, 2), 2^-22 elsewhere",
+    "ex2.approx.f32": "2 ULP of the correctly rounded result",
     "tanh.approx.f32": "2^-11",
+    "ex2.approx.f16": "2^-9.9",
+    "tanh.approx.f16": "2^-10.987 absolute",
 }
 
 _F16, _F32, _F64 = map(np.dtype, ("f2", "f4", "f8"))
@@ -175,10 +179,16 @@ def _fma(instruction: Instruction, modifiers: Modifiers, kind: str) -> Function:
 
 
 def _quotient(instruction: Instruction, modifiers: Modifiers, kind: str) -> Function:
-    modifiers.one_of("rn", "approx", "full")
+    mode = modifiers.one_of("rn", "approx", "full")
     if kind not in ("f32", "f64"):
         raise NotInterpreted.of(instruction)
-    return lambda a, b: a / b
+    return _by_reciprocal if mode == "approx" else lambda a, b: a / b
+
+
+def _by_reciprocal(a: Array, b: Array) -> Array:
+    """div.approx.f32 is a · (1/b), and the reciprocal of a divisor beyond 2^126 is 0: PTX ISA 9.1, 9.7.3.8."""
+    zero = a * np.copysign(_F32.type(0), b)
+    return np.where(np.isfinite(b) & (np.abs(b) > _F32.type(2.0**126)), zero, a / b)
 
 
 def _of_one(
@@ -187,9 +197,12 @@ def _of_one(
     """A function of one number, computed in float64 where that rounds well, and rounded to its type."""
     mode = modifiers.one_of("rn", "approx")
     if kind == "f64":
-        if mode == "approx":
-            return lambda x: _upper_word(exact(x))
-        if narrow_only:
+        if mode == "approx" and "ftz" in instruction.opcode:
+            # of the upper words: PTX ISA 9.1, 9.7.3.14 and 9.7.3.17
+            return lambda x: _upper_word(exact(_upper_word(x)))
+        if (
+            narrow_only and instruction.opcode[0] != "rsqrt"
+        ):  # rsqrt.approx.f64 is emulated in software, 9.7.3.16
             raise NotInterpreted.of(instruction)
         return exact
     if kind == "bf16":

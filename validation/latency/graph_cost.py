@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...symbolic.graph_inspection.domains import is_custom
 from .cost import Cost, cost, is_view
-from .graph_shapes import element_type, value_shapes
+from .graph_shapes import element_type, infer_shapes, value_shapes
 from .values import Value
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _know_declared(model: onnx.ModelProto) -> None:
     if not any(op.body_function is not None for op in declared.values()):
         return
     try:
-        typed = ir.from_proto(onnx.shape_inference.infer_shapes(model, data_prop=True))
+        typed = ir.from_proto(infer_shapes(model))
         functions.attach(typed, declared)
         with_bodies = ir.to_proto(typed)
     except (DeclarationError, KeyError, ValueError, onnx.shape_inference.InferenceError):

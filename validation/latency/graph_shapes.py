@@ -18,7 +18,7 @@ from .values import Value
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["element_type", "value_shapes"]
+__all__ = ["element_type", "infer_shapes", "value_shapes"]
 
 Array = npt.NDArray[Any]
 
@@ -34,14 +34,14 @@ _ARITHMETIC = frozenset(
     }
 )  # fmt: skip
 _MOST = 64
+_LONGEST = 1 << 16  # elements of a vector that ONNX may follow
 
 
 def value_shapes(model: onnx.ModelProto) -> dict[str, Value]:
     """Value name -> type and shape, for those whose shape is known. The sizes of the graph's inputs must be numbers."""
-    import onnx
 
     try:
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        inferred = infer_shapes(model)
     except Exception:  # a node that inference refuses: what the file states remains
         inferred = model
     graph = inferred.graph
@@ -52,6 +52,22 @@ def value_shapes(model: onnx.ModelProto) -> dict[str, Value]:
     if any(name and name not in found for node in model.graph.node for name in node.output):
         _Walk(model, found).go()
     return found
+
+
+def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """ONNX's inference, with the values of small integers. Raises as it does.
+
+    It takes any vector for a shape, and writes out a dim for each of its elements, again for each node: with a long one it
+    goes without values.
+    """
+    import onnx
+
+    graph = model.graph
+    vectors = [t.dims[0] for t in graph.initializer if len(t.dims) == 1]
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        dims = value.type.tensor_type.shape.dim
+        vectors += [dims[0].dim_value] if len(dims) == 1 else []
+    return onnx.shape_inference.infer_shapes(model, data_prop=max(vectors, default=0) <= _LONGEST)
 
 
 def element_type(dtype: str) -> int:
@@ -118,13 +134,12 @@ class _Walk:
 
     def _inferred(self, node: onnx.NodeProto) -> dict[str, Value]:
         """What follows for the outputs of one node from the types, and the small numbers, of its inputs."""
-        import onnx
 
         if any(n and n not in self._values for n in node.input):
             return {}
         alone = self._alone(node)
         try:
-            graph = onnx.shape_inference.infer_shapes(alone, data_prop=True).graph
+            graph = infer_shapes(alone).graph
         except Exception:
             return {}
         return {o.name: v for o in graph.output if (v := _of_type(o.type)) is not None}

@@ -348,7 +348,10 @@ def test_the_command_builds_shows_and_prints_json(
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--arch", "sm89,"], "'' is no compute capability; expected such as 89, sm_89 or 8.9, with commas between"),
+        (
+            ["--arch", "sm89,"],
+            "'' is no compute capability; expected such as 89, sm_89 or 8.9, with commas between",
+        ),
         (["--arch", "ampere"], "'ampere' is no compute capability"),
         (["--arch", "sm90"], "does not build for sm90; it builds for sm75, sm80"),
         (["--workspace", "lots"], "expected a size such as 2GiB"),

@@ -207,6 +207,32 @@ def test_approximations_are_within_what_the_isa_allows() -> None:
     )
 
 
+def test_a_fast_quotient_by_a_divisor_beyond_two_to_the_126_is_zero() -> None:
+    """PTX ISA, div: "For 2^126 < |b| < 2^128, if a is infinity, div.approx.f32 returns NaN, otherwise … zero"."""
+    a = np.float32([3e38, -3e38, np.inf, 1, 3e38, 1])
+    b = np.float32([2.0**127, 2.0**127, 2.0**127, -(2.0**127), 2.0**126, np.inf])
+    got = evaluate("div.approx.f32 %out, %in0, %in1;", [("f32", a), ("f32", b)], ("f32", np.float32))
+    assert np.isnan(got[2])
+    assert got[[0, 1, 3, 5]].tolist() == [0, 0, 0, 0]
+    assert np.signbit(got[[0, 1, 3]]).tolist() == [False, True, True]
+    assert abs(got[4] / (3e38 / 2.0**126) - 1) <= 2.0**-22
+
+
+def test_fast_float64_takes_and_gives_the_upper_word_only() -> None:
+    """PTX ISA, rcp.approx.ftz.f64: the lower 32 bits of the input are ignored, those of the result are 0."""
+    x = np.float64([1 + 2.0**-52, 3 + 2.0**-40, -7.0])
+    upper = np.float64([1, 3, -7])
+    for name, exact in (("rcp", lambda v: 1 / v), ("rsqrt", lambda v: 1 / np.sqrt(v))):
+        with np.errstate(invalid="ignore"):
+            got = evaluate(f"{name}.approx.ftz.f64 %out, %in0;", [("f64", x)], ("f64", np.float64))
+            same = evaluate(f"{name}.approx.ftz.f64 %out, %in0;", [("f64", upper)], ("f64", np.float64))
+            wanted = exact(upper)
+        good = np.isfinite(wanted)
+        assert got[good].tolist() == same[good].tolist()
+        assert not (got[good].view(np.uint64) & np.uint64(0xFFFFFFFF)).any()
+        assert (np.abs(got[good] / wanted[good] - 1) <= 2.0**-20).all()
+
+
 def test_flush_to_zero_takes_and_gives_no_subnormal_numbers() -> None:
     tiny = np.float32([2.0**-127, -(2.0**-127), 2.0**-126])
     half = np.float32([0.5])

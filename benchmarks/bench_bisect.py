@@ -11,7 +11,7 @@ runs for 200 nodes.
 
 from __future__ import annotations
 
-import sys
+import argparse
 import tempfile
 import time
 import warnings
@@ -96,9 +96,14 @@ def measured(blocks: int, folder: Path) -> str:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("blocks", type=int, nargs="*", default=[1, 6, 12, 24])
+    options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        for blocks in [int(a) for a in sys.argv[1:]] or [1, 6, 12, 24]:
+        for blocks in options.blocks:
             print(measured(blocks, Path(folder)))
 
 

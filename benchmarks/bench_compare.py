@@ -9,8 +9,8 @@ elements within 4 s on two cores.
 
 from __future__ import annotations
 
+import argparse
 import resource
-import sys
 import time
 
 import ml_dtypes
@@ -21,7 +21,11 @@ from deployops.validation.parity.metrics import measure
 
 
 def main() -> None:
-    count = int(float(sys.argv[1])) if len(sys.argv) > 1 else 100_000_000
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("elements", type=float, nargs="?", default=1e8)
+    count = int(parser.parse_args().elements)
     rng = np.random.default_rng(0)
     for dtype in (np.float32, np.float16, ml_dtypes.bfloat16):
         original = np.empty(count, dtype)

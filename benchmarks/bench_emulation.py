@@ -1,6 +1,6 @@
 """How fast the emulation is: kernels on a million elements, and the parity of all operators.
 
-    python benchmarks/bench_emulation.py [--clean] [--sanitize address|thread]
+    python benchmarks/bench_emulation.py [--clean] [--sanitize address|thread] [--ops relu,softmax] [--side 1024]
 
 With --clean, in a cache of its own: the time to compile is in it. Prints a table for docs/emulation.md.
 """
@@ -21,14 +21,14 @@ from deployops.trt_plugins.emulation.check import emulate
 from deployops.trt_plugins.emulation.library import EmulatedLibrary, emulated_library
 
 REPEATS = 10
-SIDE = 1024  # 1024 · 1024 elements
+SIDE = 1024
 
 
 def processor_time(library: EmulatedLibrary) -> float:
     """Seconds that the process of the kernels has used, of all its threads."""
-    process = library._process
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split() if process else []
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+    assert library.pid is not None  # a call that ended its process has raised
+    fields = Path(f"/proc/{library.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def measure(
@@ -49,6 +49,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--clean", action="store_true")
     parser.add_argument("--sanitize", choices=["address", "thread"])
+    parser.add_argument(
+        "--ops", type=lambda text: text.split(","), metavar="relu,softmax", help="default: all"
+    )
+    parser.add_argument("--side", type=int, default=SIDE, help="of the matrices; default: %(default)s")
     options = parser.parse_args()
     if options.clean:
         os.environ["DEPLOYOPS_CACHE"] = tempfile.mkdtemp(prefix="deployops-bench-")
@@ -57,11 +61,15 @@ def main() -> None:
     ops = {
         op.name.partition("::")[2]: op for op in registry.all_operators() if op.name.startswith("deployops::")
     }
+    for name in options.ops or ():
+        if name not in ops:
+            parser.error(f"there is no operator {name}; there are {', '.join(ops)}")
+    ops = {name: op for name, op in ops.items() if not options.ops or name in options.ops}
     start = time.perf_counter()
     library = emulated_library(list(ops.values()), sanitize=options.sanitize)
     print("| | time | processor time of the kernel's process |\n|---|---|---|")
     print(f"| all kernels compiled | {time.perf_counter() - start:.1f} s | |")
-    x, w = torch.randn(SIDE, SIDE), torch.randn(SIDE)
+    x, w = torch.randn(options.side, options.side), torch.randn(options.side)
     q = torch.randn(1, 8, 128, 64)
     with library:
         for text, name, args, how in (
@@ -75,6 +83,8 @@ def main() -> None:
             ("layer_norm, float32", "layer_norm", (x, w, w), {}),
             ("attention, 8 heads, 128 · 128, width 64", "attention", (q, q, q), {}),
         ):
+            if name not in ops:
+                continue
             wall, processor = measure(library, ops[name], *args, **how)
             print(f"| {text} | {wall:.0f} ms | {processor:.0f} ms |", flush=True)
     start = time.perf_counter()

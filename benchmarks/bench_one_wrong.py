@@ -7,8 +7,8 @@ The first pair is not counted: it imports PyTorch's decompositions.
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -37,7 +37,11 @@ def write(path: Path, wrong: bool) -> None:
 
 
 def main() -> None:
-    elements = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("elements", type=int, nargs="?", default=10_000_000)
+    elements = parser.parse_args().elements
     x = (torch.randn(1000, elements // 1000),)
     net = torch.nn.Tanh().eval()
     ratios = []

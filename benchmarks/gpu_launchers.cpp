@@ -29,6 +29,9 @@ EXPORT int bench_launch(size_t number, size_t row, int tactic, void* stream, dep
   static const deployops::Parallel one_thread;
   call->parallel = &one_thread;
   try {
+    if (bench::operators[number].kernels->workspace(*call, row) != 0) {
+      throw deployops::InputError("the kernel asks for a workspace, which this program does not give");
+    }
     cudaError_t error = bench::operators[number].kernels->entries[row](
         *call, deployops::Stream{static_cast<cudaStream_t>(stream), tactic});
     const cudaError_t last = cudaGetLastError();

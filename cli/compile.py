@@ -21,8 +21,8 @@ __all__ = ["compile_command"]
     "ptx, cubin: the kernels alone.",
 )
 @packs_option(
-    "Python that declares operators. Repeatable; it is run. Without it: the shipped operators. ptx, cubin: FILE::NAME is "
-    "one operator of it."
+    "Python that declares operators. Repeatable; it is run. Without it: the shipped operators. FILE::NAME is one operator "
+    "of it."
 )
 @click.option(
     "-o",

@@ -70,6 +70,11 @@ def engine() -> None:
     is_flag=True,
     help="Operators that write into an argument do so in the input's own memory, without a copy.",
 )
+@click.option(
+    "--allow-modified",
+    is_flag=True,
+    help="Build of a model that another tool has written again after its export. The sidecar says so.",
+)
 @click.option("--no-cache", is_flag=True, help="Build even what was built before, and keep nothing.")
 @json_option("Print the result as JSON.")
 def build(
@@ -85,6 +90,7 @@ def build(
     timing_cache: str | None,
     workspace: str | None,
     in_place: bool,
+    allow_modified: bool,
     no_cache: bool,
     as_json: bool,
 ) -> None:
@@ -111,6 +117,7 @@ def build(
             timing_cache=timing_cache,
             workspace=workspace,
             in_place=in_place,
+            allow_modified=allow_modified,
             cache=not no_cache,
             progress=progress,
         )

@@ -44,6 +44,11 @@ __all__ = ["inspect"]
     metavar="89,...",
     help="GPUs that the plugins shall run on, by compute capability.",
 )
+@click.option(
+    "--allow-modified",
+    is_flag=True,
+    help="Take a model that another tool has written again after its export.",
+)
 @json_option()
 def inspect(
     file: str,
@@ -53,6 +58,7 @@ def inspect(
     tensorrt_rtx: str | None,
     plugins: tuple[str, ...],
     archs: str | None,
+    allow_modified: bool,
     as_json: bool,
 ) -> None:
     """Say what FILE is, and what is in it. Runs nothing of it and needs no torch.
@@ -70,6 +76,7 @@ def inspect(
         tensorrt_rtx=tensorrt_rtx,
         plugins=plugins,
         archs=() if archs is None else read_archs(archs),
+        allow_modified=allow_modified,
     )
     print_json(found.to_dict()) if as_json else click.echo(found.summary())
     sys.exit(found.exit_code)

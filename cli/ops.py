@@ -45,6 +45,8 @@ def ops_check(names: tuple[str, ...], packs: tuple[str, ...], library: str | Non
     """Check declarations: opcheck, gradients, fake kernel, body and lock, on every sample and dtype.
 
     NAMES limits it to some operators; without it, those of --ops, or the shipped ones where none are given.
+
+    Exit codes: 0 nothing failed (what was not checked is told), 1 a check failed, 2 wrong use.
     """
     from ..symbolic.checking import operator_check
 

@@ -106,7 +106,9 @@ def model_options(command: Command) -> Command:
     return collected
 
 
-def packs_option(text: str = "Python that declares operators. Repeatable; it is run.") -> Decorator:
+def packs_option(
+    text: str = "Python that declares operators. Repeatable; it is run. FILE::NAME is one operator of it.",
+) -> Decorator:
     """--ops of the commands about operators."""
     return click.option("--ops", "packs", multiple=True, metavar="MODULE|FILE", help=text)
 
@@ -118,22 +120,25 @@ def json_option(text: str = "Print it as JSON.") -> Decorator:
 
 def declared(packs: tuple[str, ...]) -> list[Any]:
     """Every operator: the shipped ones, those of installed packs, those of `packs`."""
+    return _declared(packs)[0]
+
+
+def _declared(packs: tuple[str, ...]) -> tuple[list[Any], list[Any]]:
+    """All of them, and those that `packs` name."""
     from ..symbolic import registry
 
     registry.load_builtin()
     registry.load_entry_points()
-    load_named(packs, ())
-    return registry.all_operators()
+    search_here()
+    named = registry.load(packs)
+    return registry.all_operators(), named
 
 
 def chosen_operators(names: tuple[str, ...], packs: tuple[str, ...]) -> list[Any]:
-    from ..symbolic import registry
-
-    registry.load_builtin()
-    before = {op.name for op in registry.all_operators()}
-    everything = declared(packs)
+    """Those of NAMES; without it those of --ops, or all where there are none."""
+    everything, named = _declared(packs)
     if not names:
-        return [op for op in everything if not packs or op.name not in before]
+        return sorted(named, key=lambda op: str(op.name)) if packs else everything
     known = {op.name.partition("::")[2]: op for op in everything if _only(op, everything)}
     known |= {key: op for op in everything for key in (op.name, op.onnx_name)}
     unknown = [n for n in names if n not in known]

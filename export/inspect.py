@@ -37,6 +37,9 @@ _NEXT = {
 }
 
 
+_FITTED = "made to fit TensorRT's parser after its export (fit_plugin_nodes): it is for TensorRT alone, and has no digest"
+
+
 @dataclass(frozen=True, slots=True)
 class Inspection:
     """A file told by its content; the rest as far as its kind has it.
@@ -44,6 +47,7 @@ class Inspection:
     `custom_operators`: torch operators that are not torch's own, with the number of calls. `weights`: dtype by name.
     `checked`: of an ONNX model what ONNX Runtime makes of it; None where TensorRT alone was asked for.
     `tensorrt`: what a TensorRT makes of it, where one was asked for.
+    `digest`: as it was checked; "" where there is none that holds, and `note` says why.
     """
 
     path: Path
@@ -62,6 +66,7 @@ class Inspection:
     weights: Mapping[str, str] = field(default_factory=dict)
     checked: Checked | None = None
     tensorrt: CheckedForTensorRT | None = None
+    note: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -84,6 +89,7 @@ class Inspection:
             "bodies": list(self.bodies),
             "manifest": dict(self.manifest),
             "digest": self.digest,
+            "note": self.note,
             "custom_operators": dict(self.custom_operators),
             "weights": dict(self.weights),
             "onnxruntime": None if self.checked is None else self.checked.to_dict(),
@@ -118,6 +124,8 @@ class Inspection:
             lines.append(f"  made by {made}")
         if self.digest:
             lines.append(f"  digest  {self.digest} (checked)")
+        if self.note:
+            lines.append(f"  note    {self.note}")
         if self.checked is not None:
             lines += report_lines(self.checked)
         if self.tensorrt is not None:
@@ -138,6 +146,7 @@ def inspect_model(
     tensorrt_rtx: str | None = None,
     plugins: Sequence[str | os.PathLike[str]] = (),
     archs: Sequence[int] = (),
+    allow_modified: bool = False,
 ) -> Inspection:
     """Identify a file and list what can be read of it; of an ONNX model verify the digest, and find what would fail or hurt.
 
@@ -152,6 +161,7 @@ def inspect_model(
         plugins: for it: plugin libraries, with their manifests beside them where `deployops compile` built them; and JSON
             files that describe plugins.
         archs: GPUs that the plugin libraries shall run on, 89 for compute capability 8.9.
+        allow_modified: take a model that another tool has written again after its export; a note says so.
 
     Raises:
         ModelFileError: a file that is damaged, empty, or of no kind known here.
@@ -186,13 +196,13 @@ def inspect_model(
     from ..ort_ops.inspection.check import check_model
     from ..ort_ops.inspection.runtime_limits import limits_for
     from ..ort_ops.library_manifest import read_manifest as read_library
-    from .onnx_file.integrity import DIGEST_KEY, read_manifest, read_model, verify_digest
+    from .onnx_file.integrity import DIGEST_KEY, FITTED_KEY, read_manifest, read_model
 
     for_ort = against is None or runtime is not None or bool(libraries)
     limits = limits_for(runtime) if for_ort else None
     manifests = [read_library(library) for library in dict.fromkeys(os.fspath(p) for p in libraries)]
     plugin_manifests = _plugin_manifests(plugins)
-    verify_digest(path)
+    note = _digest_note(path, allow_modified)
     model = read_model(path)
     metadata = {p.key: p.value for p in model.metadata_props}
     standard = ("", "ai.onnx")
@@ -210,10 +220,27 @@ def inspect_model(
         ),
         bodies=tuple(sorted({f"{as_text(f.domain)}::{as_text(f.name)}" for f in model.functions})),
         manifest=read_manifest(model, path),
-        digest=metadata.get(DIGEST_KEY, ""),
+        digest="" if note else metadata.get(DIGEST_KEY, ""),
+        note=note or (_FITTED if FITTED_KEY in metadata and DIGEST_KEY not in metadata else ""),
         checked=None if limits is None else check_model(model, limits, manifests),
         tensorrt=None if against is None else _checked_for_tensorrt(model, against, plugin_manifests, archs),
     )
+
+
+def _digest_note(path: str | os.PathLike[str], allow_modified: bool) -> str:
+    """What differs from what was exported; "" where nothing does. Raises ModelFileError where that is not allowed."""
+    from .onnx_file.integrity import EditedFileError, verify_digest, verify_structure
+
+    try:
+        verify_digest(path)
+    except EditedFileError as error:
+        if not allow_modified:
+            raise EditedFileError(f"{error} Where the change is meant: --allow-modified") from None
+        verify_structure(path)
+        return (
+            "this is not the file that was exported: its digest does not hold, and --allow-modified was given"
+        )
+    return ""
 
 
 def _tensorrt_limits(

@@ -2,10 +2,11 @@
 // arXiv:1805.02867; in tiles: Dao et al. 2022, arXiv:2205.14135). No matrix of all scores is kept.
 //
 // A block takes some rows (queries) of a key head, and the keys in tiles of 32 through shared memory. In the scores a
-// lane is a key, in the sums a column of the values; a warp has `rows_per_warp` rows. Long rows of q and k are taken in
-// slices; values wider than a tile are columns of another block, which computes the scores again.
+// lane is a key, in the sums a few neighbouring columns of the values; a warp has `rows_per_warp` rows. Long rows of q
+// and k are taken in slices; values wider than a tile are columns of another block, which computes the scores again.
 // Launch: (rows / rows per block · batch · key heads, value width / columns) blocks of 32·warps threads. Memory: q and y
-// once, k and v once for each block of rows. The arithmetic is that of the ordinary cores, not of the tensor cores.
+// once, k and v once for each block of rows, in 16-byte packs where rows are whole packs and tensors begin at 16 bytes.
+// The arithmetic is that of the ordinary cores, not of the tensor cores.
 //
 // What 0 · ∞ and 0 · NaN are follows the formula, weights before values. Values in the future of a whole block of rows
 // are left out if they are finite. A block with a row whose result is not finite, with finite weights, is computed again
@@ -18,6 +19,7 @@
 #include "deployops/cuda/attention_call.h"
 #include "deployops/cuda/launch.h"
 #include "deployops/cuda/math.h"
+#include "deployops/cuda/pack.h"
 #include "deployops/cuda/reduce.h"
 
 namespace deployops {
@@ -32,7 +34,7 @@ template <class W> constexpr int columns_per_lane = int(16 / sizeof(W));   // of
 template <class W> constexpr int tile_columns = 32 * columns_per_lane<W>;
 
 template <class T, int rows_per_warp, int warps>
-struct AttentionTiles {
+struct alignas(16) AttentionTiles {
   using W = wide_t<T>;
   static constexpr int rows_per_block = rows_per_warp * warps, threads = 32 * warps;
   // Registers for each thread: as many as these blocks leave.
@@ -54,6 +56,43 @@ struct AttentionRows {
   W products[rows][per_lane];
 };
 
+// Some rows and columns of a row-major matrix to shared memory, N numbers in each access, and zeros around them. Gives
+// whether all that this thread took is finite.
+template <int N, int threads, class T, int rows, int pitch>
+__device__ inline bool load_packs(const T* from, int64_t row_size, int64_t rows_there, int columns,
+                                  int64_t columns_there, wide_t<T> (&to)[rows][pitch]) {
+  using W = wide_t<T>;
+  bool finite = true;
+  const int packs = columns / N;
+  for (int i = int(threadIdx.x); i < rows * packs; i += threads) {
+    const int row = i / packs, column = i % packs * N;
+    W v[N] = {};
+    if (row < rows_there && column < columns_there) read_pack<N>(from + row * row_size + column, v);
+#pragma unroll
+    for (int k = 0; k < N; ++k) finite = finite && is_finite(v[k]);
+    if constexpr (N > 1 && pitch % N == 0) {
+      constexpr int together = int(16 / sizeof(W));
+#pragma unroll
+      for (int k = 0; k < N; k += together) {
+        Pack<W, together> pack;
+#pragma unroll
+        for (int j = 0; j < together; ++j) pack.at[j] = v[k + j];
+        *reinterpret_cast<Pack<W, together>*>(&to[row][column + k]) = pack;
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < N; ++k) to[row][column + k] = v[k];
+    }
+  }
+  return finite;
+}
+template <int columns, int threads, class T, int rows, int pitch>
+__device__ inline bool load_tile(const T* from, int64_t row_size, int64_t rows_there, int64_t columns_there, bool packs,
+                                 wide_t<T> (&to)[rows][pitch]) {
+  return packs ? load_packs<full_pack<T>, threads>(from, row_size, rows_there, columns, columns_there, to)
+               : load_packs<1, threads>(from, row_size, rows_there, columns, columns_there, to);
+}
+
 // The score of row r of the block, for one key.
 template <class T, class Tiles>
 __device__ inline wide_t<T> masked_score(const AttentionCall<T>& call, const Tiles& tile, int r, wide_t<T> product,
@@ -63,6 +102,30 @@ __device__ inline wide_t<T> masked_score(const AttentionCall<T>& call, const Til
   const bool allowed = (!call.is_causal || key <= tile.query[r]) &&
                        (call.mask.data == nullptr || call.mask.data[tile.mask[r] + key * call.mask.key]);
   return allowed ? score : -infinity<wide_t<T>>();
+}
+
+// Writes what each lane of a warp has of a row, from column `at` on. The whole warp takes part: lanes exchange numbers.
+template <class T, int count>
+__device__ inline void store_row(const AttentionCall<T>& call, int64_t row, int64_t at, bool there,
+                                 const wide_t<T> (&mine)[count]) {
+  using W = wide_t<T>;
+  if (!call.value_packs) {
+#pragma unroll
+    for (int c = 0; c < count; ++c) {
+      if (there && at + c < call.value_width) call.y[row + at + c] = narrow<T>(mine[c]);
+    }
+  } else if constexpr (full_pack<T> == count) {
+    if (there && at < call.value_width) write_pack<count>(call.y + row + at, mine);
+  } else {  // two lanes have a pack
+    static_assert(full_pack<T> == 2 * count);
+    W pack[2 * count];
+#pragma unroll
+    for (int c = 0; c < count; ++c) {
+      pack[c] = mine[c];
+      pack[count + c] = __shfl_xor_sync(all_lanes, mine[c], 1);
+    }
+    if (threadIdx.x % 2 == 0 && there && at < call.value_width) write_pack<2 * count>(call.y + row + at, pack);
+  }
 }
 
 template <class W>
@@ -126,16 +189,12 @@ __global__ void __launch_bounds__(32 * warps, AttentionTiles<T, rows_per_warp, w
           for (int64_t from = 0; from < call.width; from += Tiles::depth) {
             const int depth = int(call.width - from < Tiles::depth ? call.width - from : Tiles::depth);
             __syncthreads();  // those who still read the last slices
-            for (int i = thread; i < keys_per_tile * Tiles::depth; i += Tiles::threads) {
-              const int key = i / Tiles::depth, d = i % Tiles::depth;
-              tile.keys[key][d] = key < count && d < depth ? widen(k[(begin + key) * call.width + from + d]) : W(0);
-            }
+            load_tile<Tiles::depth, Tiles::threads>(k + begin * call.width + from, call.width, count, depth,
+                                                    call.score_packs, tile.keys);
             // One slice of q stays where it is.
             if (begin == 0 || call.width > Tiles::depth) {
-              for (int i = thread; i < Tiles::rows_per_block * Tiles::depth; i += Tiles::threads) {
-                const int r = i / Tiles::depth, d = i % Tiles::depth;
-                tile.queries[r][d] = first + r < rows && d < depth ? widen(q[r * call.width + from + d]) : W(0);
-              }
+              load_tile<Tiles::depth, Tiles::threads>(q + from, call.width, rows - first, depth, call.score_packs,
+                                                      tile.queries);
             }
             __syncthreads();
 #pragma unroll 2
@@ -170,20 +229,16 @@ __global__ void __launch_bounds__(32 * warps, AttentionTiles<T, rows_per_warp, w
         }
 
         __syncthreads();  // those who still read the last values
-        bool finite = true;
-        for (int i = thread; i < count * Tiles::columns; i += Tiles::threads) {
-          const int key = i / Tiles::columns, c = i % Tiles::columns;
-          const W value = column + c < call.value_width ? widen(v[(begin + key) * call.value_width + c]) : W(0);
-          tile.values[key][c] = value;
-          finite = finite && is_finite(value);
-        }
+        const bool finite =
+            load_tile<Tiles::columns, Tiles::threads>(v + begin * call.value_width, call.value_width, count,
+                                                      call.value_width - column, call.value_packs, tile.values);
         // Nothing but zeros comes of finite values whose weights are 0.
         const bool counts = __syncthreads_or(begin < seen || !finite);
 #pragma unroll 2
         for (int key = 0; key < (counts ? count : 0); ++key) {
 #pragma unroll
           for (int c = 0; c < Tiles::per_lane; ++c) {
-            const W value = tile.values[key][lane + 32 * c];
+            const W value = tile.values[key][lane * Tiles::per_lane + c];
 #pragma unroll
             for (int r = 0; r < rows_per_warp; ++r) {
               mine.products[r][c] = fma_of(tile.weights[warp * rows_per_warp + r][key], value, mine.products[r][c]);
@@ -212,13 +267,8 @@ __global__ void __launch_bounds__(32 * warps, AttentionTiles<T, rows_per_warp, w
 
 #pragma unroll
     for (int r = 0; r < rows_per_warp; ++r) {
-#pragma unroll
-      for (int c = 0; c < Tiles::per_lane; ++c) {
-        const int64_t at = column + lane + 32 * c;
-        if (my_first + r < rows && at < call.value_width) {
-          call.y[(key_head * rows + my_first + r) * call.value_width + at] = narrow<T>(mine.products[r][c]);
-        }
-      }
+      store_row(call, (key_head * rows + my_first + r) * call.value_width, column + lane * Tiles::per_lane,
+                my_first + r < rows, mine.products[r]);
     }
   }
 }
@@ -255,6 +305,8 @@ cudaError_t attention(Stream stream, In<T> q, In<T> k, In<T> v, In<T> bias, In<b
   call.bias = detail::score_term("bias", bias, scores);
   call.mask = detail::score_term("mask", mask, scores);
   call.is_causal = is_causal;
+  call.score_packs = call.width % full_pack<T> == 0 && aligned_for_packs(q.data, k.data);
+  call.value_packs = call.value_width % full_pack<T> == 0 && aligned_for_packs(v.data, y.data);
   call.scale = wide_t<T>(scale ? *scale : 1 / std::sqrt(double(q.size(3))));
   if (y.numel() == 0) return cudaSuccess;
   if (call.keys == 0) return cudaMemsetAsync(y.data, 0, size_t(y.numel()) * sizeof(T), stream);

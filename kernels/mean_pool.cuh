@@ -17,13 +17,14 @@ __global__ void __launch_bounds__(most_row_threads<T, N>, 1)
   using W = wide_t<T>;
   RowPart<T, N> part;
   for (int64_t row = first_row(); row < rows; row += row_step()) {
+    part.begin_row(x + row * n, n);
     W sum = 0;
     for (int64_t begin = 0; begin < n; begin += part.step()) {
-      part.read(x + row * n, begin, n);
+      part.read(x + row * n, begin);
       W some = 0;  // few at a time: the error of a sum grows with the number of its terms
-      part.each(begin, n, [&](int64_t, W(&v)[N]) {
+      part.each(begin, [&](int64_t, auto& v) {
 #pragma unroll
-        for (int k = 0; k < N; ++k) some += v[k];
+        for (int k = 0; k < length_of<decltype(v)>; ++k) some += v[k];
       });
       sum += some;
     }
@@ -40,10 +41,8 @@ cudaError_t mean_pool(Stream stream, In<T> x, Out<T> y) {
           " dimensions; expected 4, (N, C, H, W) to average over H and W, or 2, (N, L) to average over L");
   const int64_t rows = x.numel(0, x.rank / 2), n = x.numel(x.rank / 2, x.rank);
   if (rows == 0) return cudaSuccess;
-  const bool packs = n % full_pack<T> == 0 && aligned_for_packs(x.data);
-  const RowLaunch how = row_launch<T>(rows, n, packs, stream.tactic);
-  return launch(packs ? detail::mean_pool_kernel<T, full_pack<T>> : detail::mean_pool_kernel<T, 1>, how.grid, how.block,
-                0, stream, x.data, rows, n, y.data);
+  const RowLaunch how = row_launch<T>(rows, n, true, stream.tactic);
+  return launch(detail::mean_pool_kernel<T, full_pack<T>>, how.grid, how.block, 0, stream, x.data, rows, n, y.data);
 }
 
 }  // namespace deployops

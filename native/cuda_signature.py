@@ -10,7 +10,8 @@ Where the data decides a size of an output, the launcher gets that output at its
 for the size (`data_sizes`). Shape inputs it does not get: their values are the sizes of its outputs.
 
 `Stream` converts to `cudaStream_t`, which a launcher may take instead; it also holds the number of a tactic, for a kernel
-that says `constexpr int swish_tactics = 3;`.
+that says `constexpr int swish_tactics = 3;`, and the scratch memory for one whose file has a function
+`size_t swish_workspace(In<T> x, In<T> beta, int64_t axis, Out<T> y)` (kernels/include/deployops/cuda/launch.h).
 """
 
 from __future__ import annotations
@@ -95,12 +96,13 @@ def cuda_entries(op: Operator, kernel_file: str, by_kernel: Sequence[str] = ()) 
         symbol=cuda_entries_symbol(op),
         lists=lists,
         singles=singles,
+        outputs=first_size + len(sizes),
         rows=[
             {
                 "label": row.label,
                 "inputs": {n: cuda_element_type(d) for n, d in row.inputs.items()},
                 "arguments": [
-                    *entry_arguments(op, row, "deployops_stream", cuda_element_type, without=op.shape_inputs),
+                    *entry_arguments(op, row, cuda_element_type, without=op.shape_inputs),
                     *sizes,
                 ],
             }

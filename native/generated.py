@@ -91,7 +91,10 @@ def kernel_entries(op: Operator, kernel_file: str, level: str, by_kernel: Sequen
             {
                 "label": row.label,
                 "inputs": {n: element_type(d) for n, d in row.inputs.items()},
-                "arguments": entry_arguments(op, row, "*deployops_call.parallel", element_type, by_kernel),
+                "arguments": [
+                    "*deployops_call.parallel",
+                    *entry_arguments(op, row, element_type, by_kernel),
+                ],
             }
             for row in rows
         ],
@@ -101,12 +104,11 @@ def kernel_entries(op: Operator, kernel_file: str, level: str, by_kernel: Sequen
 def entry_arguments(
     op: Operator,
     row: KernelRow,
-    first: str,
     element_of: Callable[[str], str | None],
     by_kernel: Sequence[str] = (),
     without: Sequence[str] = (),
 ) -> list[str]:
-    """What an entry calls a kernel with, as C++: `first`, then the arguments of the declaration, then its outputs.
+    """What an entry calls a kernel with, as C++: the arguments of the declaration, then its outputs.
 
     `element_of`: the C++ type of a dtype. `by_kernel`: the outputs that the kernel allocates itself. `without`: arguments
     that it does not get.
@@ -124,7 +126,7 @@ def entry_arguments(
             return f"detail::output<{element}>(deployops_call, {overwritten[i.name]})"
         return f"detail::input<{element}>(deployops_call, {n})"
 
-    arguments = [first]
+    arguments = []
     for name in op.interface.arguments:
         if name in attributes:
             n, a = attributes[name]

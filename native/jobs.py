@@ -56,7 +56,7 @@ def run_all(
         progress: called in this thread as tasks end well: how many have, of how many, and which did.
 
     Raises:
-        DeployOpsError: the failure, where one task failed; JobsError with all of them, where several did.
+        DeployOpsError: the failure, where one task failed, or several alike; JobsError with all of them, where they differ.
         Exception: anything else that a task raised is a fault of ours, and comes as it is.
     """
     batch = Processes()
@@ -114,6 +114,6 @@ def _raise(failures: list[tuple[str, BaseException]]) -> None:
     for _, error in failures:
         if not isinstance(error, DeployOpsError):
             raise error
-    if len(known) == 1:
+    if len({(type(error), str(error)) for _, error in known}) == 1:  # a kernel fails alike for each processor
         raise known[0][1]
     raise JobsError(known)

@@ -43,9 +43,14 @@ def find_kernel(op: Operator, suffix: str = ".h") -> Path:
             f"{op.name} was declared in no file, so its kernel has no place: put the declaration into a .py file"
         )
     from .cuda_signature import cuda_signature
+    from .shape_rules import FromKernel, shape_rules
 
     listed = " or ".join(str(p) for p in places)
-    wanted = cuda_signature(op) if suffix == ".cuh" else signature(op)
+    if suffix == ".cuh":
+        wanted = cuda_signature(op)
+    else:
+        by_kernel = [name for name, rule in shape_rules(op).items() if isinstance(rule, FromKernel)]
+        wanted = signature(op, by_kernel)
     raise UsageError(
         f"{op.name} has no kernel: there is no {listed}. Write one:\n{wanted};\n"
         + (

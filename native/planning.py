@@ -15,7 +15,11 @@ from .plan_record import PlanRecord
 if TYPE_CHECKING:
     from ..symbolic.operator import Operator
 
-__all__ = ["planned"]
+__all__ = ["TAKE_OTHERS", "planned"]
+
+
+# What to do with an operator that a library cannot have.
+TAKE_OTHERS = "name the others alone, each by its own --ops FILE.py::NAME"
 
 
 class _Plan(Protocol):

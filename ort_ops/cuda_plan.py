@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DeclarationError
 from ..native.cuda_library import CudaUnit
 from ..native.levels import Level
+from ..native.planning import TAKE_OTHERS
 
 if TYPE_CHECKING:
     from ..symbolic.operator import Operator
@@ -96,8 +97,8 @@ def cuda_kernels(op: Operator, kernel_file: str) -> str:
     if by_kernel:
         raise DeclarationError(
             f"{op.name}: the size of `{by_kernel[0]}` is known only after the kernel ran. ONNX Runtime allocates outputs "
-            "before, and nothing waits for the GPU here: leave the operator out of the library for CUDA. In a model it runs "
-            "as its body of standard operators, where it has one"
+            "before, and nothing waits for the GPU here: leave the operator out of the library for CUDA "
+            f"({TAKE_OTHERS}). In a model it runs as its body of standard operators, where it has one"
         )
     rows = template("cuda_kernels.cpp.j2").render(
         symbol=entries_symbol(op, _ON_DEVICE.name), rows=kernel_rows(op)

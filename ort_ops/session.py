@@ -59,9 +59,11 @@ def session(
     expect_path("model_path", model_path)
     expect("threads", threads, int, "a number")
     expect("optimize", optimize, bool, "True or False")
-    libraries, providers = listed_texts(libraries), listed_texts(providers)
+    libraries = listed_texts(libraries)
     expect_sequence("libraries", libraries, (str, os.PathLike), "a list of paths")
-    expect_sequence("providers", providers, str, "a list of names")
+    expect_sequence("providers", providers, str, f"a list of names, such as [{_CUDA!r}]")
+    if providers is not None and not providers:
+        raise UsageError(f"providers is an empty list: name one ([{_CUDA!r}]), or leave it out for the CPU")
     path = Path(model_path)
     if not path.is_file():
         raise UsageError(f"{path}: no such file" if not path.exists() else f"{path}: not a file")

@@ -23,6 +23,9 @@ __all__ = ["BoundError", "DataSizes", "bounded", "handed_out", "size_name", "siz
 DataSizes = Literal["unknown", "named", "bound", "usual"]
 
 _NAME = "data_size_"
+_LARGEST = 2**40
+# What torch raises for `.item()`, `int(x.sum())` and the like, where there are no data.
+_READS_DATA = ("GuardOnDataDependentSymNode", "DataDependentOutputException", "DynamicOutputShapeException")
 
 
 class BoundError(DeclarationError):
@@ -102,7 +105,19 @@ def _declared(
     function = op.bound_function if which == "bound" else op.usual_function
     if function is None:
         return ()
-    result = call_with(function, (), arguments, op.interface.keyword_only)
+    try:
+        result = call_with(function, (), arguments, op.interface.keyword_only)
+    except IndexError:  # of other numbers of dimensions than the operator takes, when they are tried: a refusal
+        raise
+    except Exception as e:  # whatever the user's function raises
+        why = (
+            "it reads the values of a tensor, which nobody knows before the kernel ran"
+            if type(e).__name__ in _READS_DATA
+            else f"it raises {type(e).__name__}: {next(iter(str(e).splitlines()), '')}"
+        )
+        raise BoundError(
+            f"{op.name}: @op.{which} cannot be used: {why}. Make it of sizes (x.shape[0], x.numel()) and attributes"
+        ) from e
     sizes = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     import torch
 
@@ -111,5 +126,12 @@ def _declared(
             raise BoundError(
                 f"{op.name}: @op.{which} returns {size!r}; expected a whole number made of sizes (x.shape[0], x.numel()), or "
                 "a tuple of them, one for each new_dynamic_size() of the fake kernel"
+            )
+        # of a symbol, whose size here may be any, the sign alone
+        here = size if isinstance(size, int) else size.node.hint
+        if isinstance(here, int) and (here < 0 or (isinstance(size, int) and here > _LARGEST)):
+            raise BoundError(
+                f"{op.name}: @op.{which} returns {here}; expected a number of elements, from 0 to 2**40: memory is "
+                "allocated for so many"
             )
     return sizes

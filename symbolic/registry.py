@@ -96,18 +96,29 @@ def load_entry_points() -> list[str]:
 def load(places: Iterable[str]) -> list[Operator]:
     """Import modules (`acme.ops`) or files (`ops/acme.py`) that declare operators; returns these operators.
 
+    `acme.py::swish`, `acme.ops::acme::swish`: this one of them alone is returned.
+
     Raises UsageError where one is not found or fails.
     """
     found: dict[str, Operator] = {}
-    for place in places:
+    for given in places:
+        place, _, name = given.partition("::")
         before = set(_by_name)
         _load_one(place)
         new = [_by_name[name] for name in _by_name if name not in before]
         # Loaded before: what it declared itself; what it brought in from elsewhere was reported then.
         known = _declared_by.setdefault(place, []) if new or place in _declared_by else _declared_in(place)
         known += [op for op in new if op not in known]
-        found |= {op.name: op for op in known}
+        found |= {op.name: op for op in (_one_of(known, name, place) if name else known)}
     return list(found.values())
+
+
+def _one_of(declared: list[Operator], name: str, place: str) -> list[Operator]:
+    chosen = [op for op in declared if name in (op.name, op.onnx_name, op.name.partition("::")[2])]
+    if not chosen:
+        has = ", ".join(op.name.partition("::")[2] for op in declared) or "none"
+        raise UsageError(f"{place} declares no operator `{name}`; it has {has}")
+    return chosen
 
 
 def _declared_in(place: str) -> list[Operator]:
@@ -135,6 +146,15 @@ def _load_one(place: str) -> None:
         raise UsageError(
             f"--ops {place}: {e}. Give an importable module, or the path of a .py file"
         ) from None
+    except ImportError as e:
+        line = _last_line_in(e, place)
+        if not (_is_file(place) and "relative import" in str(e)):
+            raise UsageError(f"--ops {place} fails{line}: {type(e).__name__}: {e}") from e
+        module = _module_of(Path(place)) or "PACKAGE.MODULE"
+        raise UsageError(
+            f"--ops {place}{line} imports from its package (`from .`, `from ..`), which a file by itself does not have: "
+            f"give the module's name instead of the file, --ops {module}"
+        ) from e
     except Exception as e:
         line = _last_line_in(e, place)
         raise UsageError(f"--ops {place} fails{line}: {type(e).__name__}: {e}") from e
@@ -142,6 +162,22 @@ def _load_one(place: str) -> None:
 
 def _is_file(place: str) -> bool:
     return place.endswith(".py") or "/" in place or Path(place).is_file()
+
+
+def _module_of(file: Path) -> str:
+    """The name under which the file of a package is imported; empty where it is in none."""
+    file = file.resolve()
+    # A package that is imported has its own name, whatever its folder is called.
+    starts = {name: str(getattr(module, "__file__", None)) for name, module in list(sys.modules.items())}
+    packages = {Path(f).resolve().parent: name for name, f in starts.items() if f.endswith("__init__.py")}
+    parts = [file.stem]
+    for folder in file.parents:
+        if folder in packages:
+            return ".".join([packages[folder], *parts])
+        if not (folder / "__init__.py").is_file():
+            break
+        parts.insert(0, folder.name)
+    return ".".join(parts) if len(parts) > 1 else ""
 
 
 def _load_file(path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import DeclarationError
 from ..native.data_sizes import DataSizes, data_sizes
+from ..native.planning import TAKE_OTHERS
 from ..native.shape_rules import FromKernel, ShapeRule, shape_rules
 from ..native.signature import check_compilable, fingerprint
 from ..symbolic.checking.bound_check import bound_fault
@@ -58,7 +59,7 @@ def carried_by_tensorrt(op: Operator) -> Operator:
         if not kept:
             raise DeclarationError(
                 f"{op.name}: `{names}` is {' or '.join(types)}, and TensorRT's tensors are "
-                f"{', '.join(CARRIED_DTYPES)}: declare one of these too, or leave the operator out of the library"
+                f"{', '.join(CARRIED_DTYPES)}: declare one of these too, or leave the operator out of the library: {TAKE_OTHERS}"
             )
         variables[variable] = kept
     narrowed = copy.copy(op)
@@ -98,8 +99,8 @@ def plugin_shapes(op: Operator) -> PluginShapes:
             bound = " Declare its upper bound (@op.bound)." if "data" in rule.reason else ""
             raise DeclarationError(
                 f"{op.name}: output `{name}` has no shape that TensorRT can compute from the shapes of the inputs: "
-                f"{rule.reason}.{bound} Or leave the operator out of the library; in a model it runs as its body of standard "
-                "operators, where it has one"
+                f"{rule.reason}.{bound} Or leave the operator out of the library ({TAKE_OTHERS}); in a model it runs as its "
+                "body of standard operators, where it has one"
             )
     fault = bound_fault(op)
     if fault is not None:

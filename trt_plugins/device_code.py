@@ -218,15 +218,7 @@ def _named(place: str) -> list[Operator]:
     known = [op for op in registry.all_operators() if op.name == place]
     if known:
         return known
-    file, _, name = place.partition("::")
-    declared = registry.load([file])
-    if not name:
-        return declared
-    chosen = [op for op in declared if name in (op.name, op.onnx_name, op.name.partition("::")[2])]
-    if not chosen:
-        has = ", ".join(op.name.partition("::")[2] for op in declared) or "none"
-        raise UsageError(f"{file} declares no operator `{name}`; it has {has}")
-    return chosen
+    return registry.load([place])
 
 
 def _unit(op: Operator) -> _Unit:

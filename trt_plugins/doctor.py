@@ -97,7 +97,7 @@ def _packages() -> Finding:
     )
     if versions and not engines:
         text += "; TensorRT is not installed (`pip install tensorrt-rtx` brings one that builds engines without a GPU)"
-    return Finding("Runtimes", bool(engines), text, {"packages": versions})
+    return Finding("Runtimes", bool(versions), text, {"packages": versions})
 
 
 def _version(name: str) -> str:

@@ -7,7 +7,7 @@
   one, and so do the sizes that the data decides, which are outputs for TensorRT alone.
 
 The model is then for TensorRT: ONNX Runtime would take a stand-in for the input that it is not, and more outputs than an
-operator has for a fault.
+operator has for a fault. It says so in its metadata, and has no digest of an export any more: it is another file.
 """
 
 from __future__ import annotations
@@ -21,11 +21,19 @@ from ..symbolic.plugin_attributes import ABSENT_INPUTS, SHAPE_INPUTS
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["fit_plugin_nodes"]
+__all__ = ["FITTED", "fit_plugin_nodes"]
+
+FITTED = (
+    "deployops.fitted"  # metadata of a model that was changed here; its value is the runtime that it is for
+)
+_DIGEST, _DATA = "deployops.digest", "deployops.data"
 
 
 def fit_plugin_nodes(model: onnx.ModelProto, plugins: Sequence[Mapping[str, Any]]) -> list[str]:
     """Change the model in place; returns what was changed, a line for each node.
+
+    A model that was changed loses the digest of its export, and `deployops.fitted` in its metadata says that it is for
+    TensorRT: `deployops inspect` and `engine build` take the file that `onnx.save` makes of it.
 
     Args:
         plugins: the entries of a library's manifest. Nodes of other plugins, of which nothing is known, are left alone.
@@ -46,7 +54,19 @@ def fit_plugin_nodes(model: onnx.ModelProto, plugins: Sequence[Mapping[str, Any]
         if told:
             name = node.name or f"the node of {node.output[0]}"
             changed.append(f"{name} ({node.domain}::{node.op_type}): {'; '.join(told)}")
+    if changed:
+        _mark(model)
     return changed
+
+
+def _mark(model: onnx.ModelProto) -> None:
+    from .engines.source_model import has_side_files
+
+    gone = {_DIGEST, FITTED} if has_side_files(model) else {_DIGEST, FITTED, _DATA}
+    kept = [(entry.key, entry.value) for entry in model.metadata_props if entry.key not in gone]
+    del model.metadata_props[:]
+    for key, value in (*kept, (FITTED, "tensorrt")):
+        model.metadata_props.add(key=key, value=value)
 
 
 def _fill_inputs(node: onnx.NodeProto) -> Iterator[str]:

@@ -28,6 +28,7 @@ __all__ = [
     "DATA_KEY",
     "DIGEST_KEY",
     "DIGEST_MARK",
+    "FITTED_KEY",
     "MANIFEST_KEY",
     "NO_DIGEST",
     "PRODUCER",
@@ -43,6 +44,8 @@ PRODUCER = "deployops"
 DIGEST_KEY = "deployops.digest"
 DATA_KEY = "deployops.data"
 MANIFEST_KEY = "deployops.manifest"
+# Of a model that `fit_plugin_nodes` changed for TensorRT: it is no file of an export any more, and has no digest.
+FITTED_KEY = "deployops.fitted"
 NO_DIGEST = "0" * 64
 # How protobuf writes the metadata entry up to the digest: key is field 1, value field 2 with 64 bytes.
 DIGEST_MARK = b"\x0a" + bytes([len(DIGEST_KEY)]) + DIGEST_KEY.encode() + b"\x12\x40"
@@ -71,6 +74,9 @@ def verify_digest(path: str | os.PathLike[str]) -> None:
         if header.producer != PRODUCER and not any(key.startswith(f"{PRODUCER}.") for key in header.metadata):
             return verify_structure(path)
         stored = header.metadata.get(DIGEST_KEY)
+        if stored is None and FITTED_KEY in header.metadata:
+            _check_own_side_files(path, header.metadata)
+            return verify_structure(path)
         if stored is None:
             raise EditedFileError(
                 f"{shown(path)}: exported by deployops, and its digest is gone: another tool wrote it again (an optimiser, "

@@ -14,6 +14,8 @@ namespace deployops {
 struct CudaCall : OperatorCall {
   cudaStream_t stream;
   int tactic;  // from 0 on; 0 is the kernel's own choice
+  void* lender;  // of memory on the device, for this call
+  void* (*allocate)(void* lender, size_t bytes);
 };
 
 // Throws what CUDA says, with what to do where that is known.

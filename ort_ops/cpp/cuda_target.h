@@ -50,7 +50,8 @@ class Target {
 
   void run(KernelEntry entry, const OperatorCall& call) {
     const Parallel one_thread;
-    CudaCall on_device{call, stream_, 0};
+    const auto allocated = [](void* self, size_t bytes) { return static_cast<Target*>(self)->allocate(bytes); };
+    CudaCall on_device{call, stream_, 0, this, allocated};
     on_device.parallel = &one_thread;
     entry(on_device);
   }

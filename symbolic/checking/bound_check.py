@@ -31,7 +31,7 @@ def check_bound(op: Operator) -> CheckResult:
             tally.fail(fault, run)
         else:
             tally.passed += 1
-    return tally.result()
+    return tally.result("run", "held on the samples only; of other inputs nothing is proved")
 
 
 def bound_fault(op: Operator) -> str | None:

@@ -1,17 +1,42 @@
 """Kernels with one fault each, made from a sound one by a small change.
 
-The sound one computes `flip(x) + Σx` for each row of x, with everything that can go wrong: a row in dynamic shared memory,
-a tree of sums in static shared memory, barriers between.
+Most sound ones compute `flip(x) + Σx` for each row of x, with everything that can go wrong: a row in dynamic shared
+memory, a tree of sums in static shared memory, barriers between. One has two attributes of one type and two outputs of
+one shape.
 """
 
 # ruff: noqa: E501 (lines of kernels are not broken)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-SOUND = """\
+FLIP_AND_SUM = """
+@operator("planted::{name}", dtypes=("float32",))
+def {name}(x: Tensor) -> Tensor:
+    return x.flip(-1) + x.sum(-1, keepdim=True)
+
+@{name}.fake
+def _(x):
+    return torch.empty_like(x)
+
+@{name}.samples
+def _(draw):
+    yield (draw(3, 64),)
+    yield (draw(2, 100),)
+"""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The text of a `.cuh` and the operator that it computes; `@` and `{name}` are the operator's name."""
+
+    code: str
+    operator: str = FLIP_AND_SUM
+
+
+SOUND = Kernel("""\
 #pragma once
 #include "deployops/cuda/launch.h"
 namespace deployops {
@@ -41,10 +66,10 @@ inline cudaError_t @(Stream stream, In<float> x, Out<float> y) {
 }
 
 }  // namespace deployops
-"""
+""")
 
 # A warp for each row, lanes exchanging their sums through shared memory and shuffles.
-WARP = """\
+WARP = Kernel("""\
 #pragma once
 #include "deployops/cuda/launch.h"
 namespace deployops {
@@ -67,10 +92,10 @@ inline cudaError_t @(Stream stream, In<float> x, Out<float> y) {
 }
 
 }  // namespace deployops
-"""
+""")
 
 # Blocks that add to one sum in global memory, and the last of them to come writes (a threadfence reduction).
-GRID = """\
+GRID = Kernel("""\
 #pragma once
 #include "deployops/cuda/launch.h"
 namespace deployops {
@@ -106,22 +131,45 @@ inline cudaError_t @(Stream stream, In<float> x, Out<float> y) {
 }
 
 }  // namespace deployops
-"""
+""")
 
-OPERATOR = """
-@operator("planted::{name}", dtypes=("float32",))
-def {name}(x: Tensor) -> Tensor:
-    return x.flip(-1) + x.sum(-1, keepdim=True)
+BELOW_AND_ABOVE = """
+@operator("planted::{name}", dtypes=("float32",), outputs=("below", "above"))
+def {name}(x: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+    return (x - low).clamp(max=0), (x - high).clamp(min=0)
 
 @{name}.fake
-def _(x):
-    return torch.empty_like(x)
+def _(x, low, high):
+    return torch.empty_like(x), torch.empty_like(x)
 
 @{name}.samples
 def _(draw):
-    yield (draw(3, 64),)
-    yield (draw(2, 100),)
+    yield draw(3, 64), -0.25, 0.5
 """
+
+# How far each number lies below `low`, and how far above `high`.
+CUTS = Kernel(
+    """\
+#pragma once
+#include "deployops/cuda/launch.h"
+namespace deployops {
+
+__global__ void @_kernel(const float* x, int64_t n, float low, float high, float* below, float* above) {
+  const int64_t i = int64_t(blockIdx.x) * 64 + threadIdx.x;
+  if (i >= n) return;
+  below[i] = x[i] >= low ? 0.0f : x[i] - low;
+  above[i] = x[i] <= high ? 0.0f : x[i] - high;
+}
+
+inline cudaError_t @(Stream stream, In<float> x, double low, double high, Out<float> below, Out<float> above) {
+  return launch(@_kernel, blocks_for(x.numel(), 64), 64, 0, stream, x.data, x.numel(), float(low), float(high), below.data,
+                above.data);
+}
+
+}  // namespace deployops
+""",
+    BELOW_AND_ABOVE,
+)
 
 
 @dataclass(frozen=True)
@@ -129,14 +177,14 @@ class Fault:
     """`source` with `before` replaced by `after`, and what the check says of it."""
 
     said: str  # a regular expression
-    before: str = ""
-    after: str = ""
-    source: str = SOUND
+    before: str
+    after: str
+    source: Kernel = SOUND
 
     @property
-    def code(self) -> str:
-        assert self.before in self.source
-        return self.source.replace(self.before, self.after, 1) if self.before else self.source
+    def kernel(self) -> Kernel:
+        assert self.before in self.source.code
+        return replace(self.source, code=self.source.code.replace(self.before, self.after, 1))
 
 
 # What every run finds.
@@ -227,6 +275,12 @@ ALWAYS = {
     "divides_by_zero": Fault(
         r"divides an integer by 0, or beyond its range, at \S*divides_by_zero\.cuh:1\d", "  part[t] = sum;", "  part[t] = sum + float(64 / (t / 64));"
     ),
+    "attributes_in_other_order": Fault(
+        r"output 0: \S+ at \[\d+, \d+\], where the reference in float64 has", "double low, double high,", "double high, double low,", CUTS
+    ),
+    "outputs_swapped": Fault(
+        r"output 0: \d\S* at \[\d+, \d+\], where the reference in float64 has 0", "below.data,\n                above.data", "above.data,\n                below.data", CUTS
+    ),
 }  # fmt: skip
 
 # What the detector of races finds.
@@ -282,15 +336,17 @@ ADDRESS = {
     ),
 }
 
-SOUND_ONES = {"sound": SOUND, "sound_warp": WARP, "sound_grid": GRID}
+SOUND_ONES = {"sound": SOUND, "sound_warp": WARP, "sound_grid": GRID, "sound_cuts": CUTS}
 
 
 def plant(folder: Path, names: list[str]) -> Path:
     """The file that declares these operators, with their kernels beside it."""
-    codes = {name: f.code for faults in (ALWAYS, RACES, ADDRESS) for name, f in faults.items()} | SOUND_ONES
+    kernels = {
+        name: f.kernel for faults in (ALWAYS, RACES, ADDRESS) for name, f in faults.items()
+    } | SOUND_ONES
     for name in names:
-        (folder / f"{name}.cuh").write_text(codes[name].replace("@", name))
+        (folder / f"{name}.cuh").write_text(kernels[name].code.replace("@", name))
     declarations = folder / "planted_ops.py"
     head = "import torch\nfrom torch import Tensor\nfrom deployops import operator\n"
-    declarations.write_text(head + "".join(OPERATOR.format(name=name) for name in names))
+    declarations.write_text(head + "".join(kernels[name].operator.format(name=name) for name in names))
     return declarations

@@ -105,6 +105,24 @@ def test_the_bound_is_a_formula_of_sizes_and_the_launcher_gets_a_number_to_write
     assert cuda_signature(op).endswith("first(Stream stream, In<float> x, Out<float> y, Out<int32_t> size)")
 
 
+@pytest.mark.parametrize(
+    ("bound", "told"),
+    [("-1", "returns -1; expected a number of elements"), ("2**62", "returns 4611686018427387904; expected a number"),
+     ("x.numel() - 50", "returns -10"), ("int((x > 0).sum())", "reads the values of a tensor"),
+     ("x.nothing", "raises AttributeError")],
+)  # fmt: skip
+def test_a_bound_that_is_none_is_told_as_that(declare: Declare, bound: str, told: str) -> None:
+    op = declare("bad_bound", bound=bound)
+    [found] = [r for r in check_operator(op) if r.check == "bound"]
+    assert (found.status, "@op.bound" in found.detail, told in found.detail) == ("failed", True, True), (
+        found.detail
+    )
+    status, detail = outcome(op)
+    assert status != "passed"
+    assert "@op.bound" in detail or "by the fake kernel" in detail, detail
+    assert "no samples" not in detail
+
+
 def test_two_sizes_are_told_apart_and_shared_by_outputs(pack: dict[str, Operator]) -> None:
     found = data_sizes(pack["above"])
     assert found is not None

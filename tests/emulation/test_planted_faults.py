@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-SOUND = ("sound", "sound_warp", "sound_grid")
+SOUND = ("sound", "sound_warp", "sound_grid", "sound_cuts")
 
 
 def faults(kind: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ from deployops.symbolic.checking.sample_runs import SampleRun
 from deployops.symbolic.checking.tally import CheckResult
 from deployops.symbolic.operator import Operator
 from deployops.symbolic.samples import Sample
+from deployops.trt_plugins.emulation.calls import Call
 from deployops.trt_plugins.emulation.check import emulate
 from deployops.trt_plugins.emulation.library import EmulatedLibrary
+from deployops.trt_plugins.emulation.packing import packed
 
 NAMES = (
     "add_relu", "add_rms_norm", "attention", "cube_root", "layer_norm", "mean_pool", "relu", "rms_norm",
@@ -142,6 +145,80 @@ def test_parity_on_sizes_beyond_samples(
         got = emulated.run(op, args, kwargs, tactic=tactic, seed=tactic % 2, like=by_torch)
         wrong = [f for f in faults(run, got, by_torch, exact) if f]
         assert not wrong, f"tactic {tactic}: {wrong}"
+
+
+# --- heads, packs and tails of rows ---------------------------------------------------------------------------------
+
+SIZES = (1, 2, 7, 8, 9, 15, 16, 17, 1023, 1025)
+
+
+def around_packs(name: str, n: int, dtype: torch.dtype) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Three rows of n numbers, or columns: where rows begin differs from row to row."""
+    x = draw(3, n, dtype=dtype)
+    return {
+        "rms_norm": ((x, draw(n, dtype=dtype)), {}),
+        "add_rms_norm": ((x, draw(3, n, dtype=dtype, scale=3), draw(n, dtype=dtype)), {}),
+        "layer_norm": ((x, draw(n, dtype=dtype), draw(n, dtype=dtype, scale=2)), {}),
+        "mean_pool": ((x,), {}),
+        "softmax": ((x,), {}),
+        "softmax columns": ((draw(2, 37, n, dtype=dtype), 1), {}),
+        "attention": (
+            (
+                draw(1, 2, 5, n % 150, dtype=dtype),
+                draw(1, 1, 7, n % 150, dtype=dtype),
+                draw(1, 1, 7, n, dtype=dtype),
+            ),
+            {},
+        ),
+    }[name]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    "name",
+    ["rms_norm", "add_rms_norm", "layer_norm", "mean_pool", "softmax", "softmax columns", "attention"],
+)
+def test_parity_around_packs_and_wherever_tensors_begin(
+    name: str, dtype: torch.dtype, shipped: dict[str, Operator], emulated: EmulatedLibrary
+) -> None:
+    op = shipped[name.partition(" ")[0]]
+    for n in SIZES:
+        args, kwargs = around_packs(name, n, dtype)
+        run = SampleRun(op, str(dtype).removeprefix("torch."), 0, Sample(args, kwargs))
+        by_torch, exact = run.reference(), run.exact()
+        # With 1, a tensor ends at the guard, and begins as far from 16 bytes as its size is; a row and its weight differ.
+        for alignment in (16, 1):
+            for tactic in range(emulated.tactics(op)):
+                got = emulated.run(op, args, kwargs, tactic=tactic, alignment=alignment, like=by_torch)
+                wrong = [f for f in faults(run, got, by_torch, exact) if f]
+                assert not wrong, f"n = {n}, alignment {alignment}, tactic {tactic}: {wrong}"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    "name", ["rms_norm", "add_rms_norm", "layer_norm", "softmax", "softmax columns", "attention"]
+)
+def test_parity_where_outputs_lie_differently_than_inputs(
+    name: str,
+    dtype: torch.dtype,
+    shipped: dict[str, Operator],
+    emulated: EmulatedLibrary,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def with_aligned_outputs(*args: Any) -> tuple[Call, Any]:
+        call, expected = packed(*args)
+        outputs = tuple(o if isinstance(o, int) else replace(o, item_size=16) for o in call.outputs)
+        return replace(call, outputs=outputs), expected
+
+    monkeypatch.setattr("deployops.trt_plugins.emulation.library.packed", with_aligned_outputs)
+    op = shipped[name.partition(" ")[0]]
+    for n in (8, 9, 17, 1025):
+        args, kwargs = around_packs(name, n, dtype)
+        run = SampleRun(op, str(dtype).removeprefix("torch."), 0, Sample(args, kwargs))
+        by_torch, exact = run.reference(), run.exact()
+        got = emulated.run(op, args, kwargs, alignment=1, like=by_torch)
+        wrong = [f for f in faults(run, got, by_torch, exact) if f]
+        assert not wrong, f"n = {n}: {wrong}"
 
 
 @pytest.mark.parametrize("tactic", range(4))

@@ -12,7 +12,7 @@ import torch
 from deployops.errors import UsageError
 from deployops.symbolic import registry
 from deployops.symbolic.operator import Operator
-from deployops.trt_plugins.emulation.build import build
+from deployops.trt_plugins.emulation.build import Sanitizer, build
 from deployops.trt_plugins.emulation.check import emulate
 from deployops.trt_plugins.emulation.faults import KernelFault, KernelRefusal
 from deployops.trt_plugins.emulation.library import EmulatedLibrary, emulated_library
@@ -97,6 +97,36 @@ def test_a_kernel_on_a_plain_stream(declare: Declare) -> None:
         x = torch.arange(300, dtype=torch.float16)
         (y,) = library.run("user::doubled", (x,))
         assert torch.equal(y, x + x)
+
+
+SCALED = """\
+#pragma once
+#include "deployops/cuda/launch.h"
+namespace deployops {
+template <class T>
+__global__ void scaled_kernel(const T* x, T* y, int64_t n) {
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) y[i] = narrow<T>(widen(x[i]) * wide_t<T>(FACTOR));
+}
+template <class T>
+cudaError_t scaled(cudaStream_t stream, In<T> x, Out<T> y) {
+  return launch(scaled_kernel<T>, 1, 64, 0, stream, x.data, y.data, x.numel());
+}
+}  // namespace deployops
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_one_percent_of_a_half_is_a_fault(declare: Declare, dtype: str) -> None:
+    """2.02 is no 2: more than one unit in the last place of either half. The reference multiplies by 2, exactly."""
+    outcome, detail = status(declare("scaled", SCALED.replace("FACTOR", "2.02"), dtypes=f'("{dtype}",)'))
+    assert outcome == "failed"
+    assert "ULP of that number" in detail
+    right = declare(
+        "scaled_right",
+        SCALED.replace("FACTOR", "2.0").replace("scaled", "scaled_right"),
+        dtypes=f'("{dtype}",)',
+    )
+    assert status(right)[0] == "passed"
 
 
 TWO_WAYS = """\
@@ -251,6 +281,78 @@ def test_a_kernel_that_does_not_end_is_stopped(declare: Declare) -> None:
             library.run(op, (torch.ones(3),))
 
 
+SUMS = """
+@operator("user::total", dtypes=("float32",))
+def total(x: Tensor, scale: float = 2.0) -> Tensor:
+    return x.sum().reshape(1) * scale
+
+@total.fake
+def _(x, scale=2.0):
+    return x.new_empty(1)
+
+@total.samples
+def _(draw):
+    yield (draw(5, 40),)
+    yield draw(1000), 0.5
+"""
+SUMS_KERNEL = """\
+#pragma once
+#include "deployops/cuda/launch.h"
+namespace deployops {
+constexpr int total_blocks = 7;
+__global__ void total_first(const float* x, int64_t n, float* sums) {
+  const int64_t begin = n * blockIdx.x / gridDim.x, end = n * (blockIdx.x + 1) / gridDim.x;
+  float sum = 0;
+  for (int64_t i = begin; i < end; ++i) sum += x[i];
+  sums[blockIdx.x] = sum;
+}
+__global__ void total_second(const float* sums, float scale, float* y) {
+  float sum = 0;
+  for (int k = 0; k < total_blocks; ++k) sum += sums[k];
+  y[0] = sum * scale;
+}
+inline size_t total_workspace(In<float>, double, Out<float>) { return total_blocks * sizeof(float); }
+inline cudaError_t total(Stream stream, In<float> x, double scale, Out<float> y) {
+  float* const sums = static_cast<float*>(stream.workspace);
+  const cudaError_t error = launch(total_first, total_blocks, 1, 0, stream, x.data, x.numel(), sums);
+  if (error != cudaSuccess) return error;
+  return launch(total_second, 1, 1, 0, stream, sums, float(scale), y.data);
+}
+}  // namespace deployops
+"""
+
+
+@pytest.mark.parametrize("sanitize", [None, "address", "thread"])
+def test_a_kernel_has_the_workspace_that_it_asks_for(declare: Declare, sanitize: Sanitizer | None) -> None:
+    [result] = emulate([declare("total", SUMS_KERNEL, SUMS)], sanitize=sanitize)
+    assert result.status == "passed", result.detail
+
+
+@pytest.mark.parametrize(
+    ("sanitize", "before", "after", "told"),
+    [
+        # one element too small: at the promised alignment, the page does not end with the workspace
+        (None, "return total_blocks *", "return (total_blocks - 1) *", "beyond the end of the workspace, which has 24"),
+        ("address", "return total_blocks *", "return (total_blocks - 1) *", r"heap-buffer-overflow: writes 4 bytes at"),
+        # far too small
+        (None, "sums[blockIdx.x] =", "sums[blockIdx.x + 64] =", r"writes \d+ bytes beyond the end of the workspace"),
+        (None, "sums[blockIdx.x] = sum", "if (blockIdx.x) sums[blockIdx.x] = sum", "nan"),
+        (None, "inline size_t total_workspace", "inline size_t totals_workspace", "which is nobody's"),
+        ("thread", "sums[blockIdx.x] =", "sums[0] =", r"race: .* of the workspace"),
+        (None, "(In<float>, double, Out<float>) {", "(In<float> x, double, Out<float>) { if (x[0] > 0) return 0;", "the launcher"),
+        (None, "inline size_t total_workspace", "inline int total_workspace", "a number of bytes, a size_t"),
+        (None, "total_workspace(In<float>, double,", "total_workspace(In<float>, float, float,", "total_workspace"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_workspace_is_found(
+    declare: Declare, sanitize: Sanitizer | None, before: str, after: str, told: str
+) -> None:
+    assert before in SUMS_KERNEL
+    [result] = emulate([declare("total", SUMS_KERNEL.replace(before, after), SUMS)], sanitize=sanitize)
+    assert result.status == "failed", result.detail
+    assert re.search(told, result.detail), result.detail
+
+
 SNAKE = """
 @operator("user::snake")
 def snake(x: Tensor, alpha: float = 1.0) -> Tensor:
@@ -279,3 +381,56 @@ def test_the_kernel_of_the_documentation(declare: Declare) -> None:
 def test_an_unknown_sanitizer_is_refused() -> None:
     with pytest.raises(UsageError, match="known are address, thread"):
         emulate([], sanitize="memory")  # type: ignore[arg-type]
+
+
+def test_an_operator_without_a_kernel_is_no_pass_of_the_command(declare: Declare, tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from deployops.cli.emulate import emulate as command
+
+    declare("doubled", PLAIN)
+    declare("kernelless", None)
+    good, without = (str(tmp_path / f"{name}_ops.py") for name in ("doubled", "kernelless"))
+    run = CliRunner().invoke
+    assert run(command, ["--ops", good]).exit_code == 0
+    both = run(command, ["--ops", good, "--ops", without])
+    assert (both.exit_code, "has no kernel" in both.output) == (3, True)
+    assert run(command, ["--ops", f"{good}::doubled"]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "code"),
+    [
+        ([("a", "float32", "passed"), ("a", "", "not checked")], 0),  # kernels that no sample launches
+        ([("a", "float32", "passed"), ("a", "float16", "not checked")], 3),
+        ([("a", "float32", "passed"), ("b", "", "not checked")], 3),
+        ([("a", "float32", "failed"), ("b", "", "not checked")], 1),
+    ],
+)
+def test_exit_codes_of_interpreted_ptx(rows: list[tuple[str, str, str]], code: int) -> None:
+    from deployops.cli.emulate import _exit_code
+    from deployops.trt_plugins.ptx.check import PtxResult
+
+    results = [PtxResult(name, dtype, status, 0, 0, 0, 0.0, "") for name, dtype, status in rows]  # type: ignore[arg-type]
+    assert _exit_code(results) == code
+
+
+def test_the_kernel_to_write_for_a_size_that_the_data_decides(tmp_path: Path) -> None:
+    from deployops.native.kernel_files import find_kernel
+
+    file = tmp_path / "sized_for_cpu.py"
+    file.write_text(
+        "import torch\nfrom torch import Tensor\nfrom deployops import operator\n"
+        '@operator("user::sized_for_cpu", dtypes=("float32",))\n'
+        "def sized_for_cpu(x: Tensor) -> Tensor:\n    return x[x > 0]\n"
+        "@sized_for_cpu.fake\n"
+        "def _(x):\n    return x.new_empty(torch.library.get_ctx().new_dynamic_size())\n"
+        "@sized_for_cpu.samples\n"
+        "def _(draw):\n    yield (draw(4),)\n"
+    )
+    (op,) = registry.load([str(file)])
+    try:
+        with pytest.raises(UsageError, match="NewOut<float> y"):
+            find_kernel(op)
+    finally:
+        registry.remove(op)

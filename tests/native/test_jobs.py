@@ -127,6 +127,12 @@ def test_all_failures_that_occurred_come_together() -> None:
     assert isinstance(caught.value, DeployOpsError)
 
 
+def test_failures_that_say_the_same_come_as_one() -> None:
+    both = threading.Barrier(2)
+    with pytest.raises(UsageError, match=r"^swish.h:12: error$"):
+        run_all([failing(n, UsageError("swish.h:12: error"), both.wait) for n in ("avx2", "avx512")], 2)
+
+
 def test_a_fault_of_ours_is_not_dressed_up() -> None:
     with pytest.raises(ZeroDivisionError):
         run_all([("bad", lambda: 1 // 0), task(1)], 1)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,8 @@ from deployops.ort_ops import Library, compile_library
 from deployops.symbolic import dtypes, registry
 from deployops.symbolic.checking.sample_runs import SampleRun
 from deployops.symbolic.operator import Operator
+
+from ..packages import installed
 
 ROOT = Path(__file__).resolve().parents[2]
 PACK = ROOT / "tests" / "pack" / "pack.py"
@@ -106,21 +105,9 @@ def other_runtime() -> Callable[[str], dict[str, str]]:
     """``other_runtime("1.17.3")``: the environment in which Python imports that ONNX Runtime instead of ours."""
 
     def install(version: str) -> dict[str, str]:
-        folder = ROOT / ".build" / "runtimes" / version
-        if not (folder / "onnxruntime").is_dir():
-            staging = folder.with_name(f"{version}.{id(folder)}")
-            # numpy 1 for those built before numpy 2 came out
-            wanted = [f"onnxruntime=={version}", "numpy==1.26.4", "flatbuffers"]
-            command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(staging)]
-            done = subprocess.run([*command, *wanted], capture_output=True, text=True)
-            if done.returncode:
-                pytest.skip(
-                    f"not checked: onnxruntime {version} cannot be installed: {done.stderr.strip()[-200:]}"
-                )
-            if folder.is_dir():
-                return {"PYTHONPATH": str(folder)}  # another worker was faster
-            staging.rename(folder)
-        return {"PYTHONPATH": str(folder)}
+        # numpy 1 for those built before numpy 2 came out
+        wanted = [f"onnxruntime=={version}", "numpy==1.26.4", "flatbuffers"]
+        return {"PYTHONPATH": str(installed(version, wanted, "--no-deps"))}
 
     return install
 
@@ -173,22 +160,5 @@ def nvcc() -> str:
     try:
         return str(find_nvcc(find_cxx()).path)
     except NotCheckedError:
-        folder = ROOT / ".build" / "runtimes" / "cuda-wheels"
-        if not folder.is_dir():
-            staging = folder.with_name(f"cuda-wheels.{os.getpid()}")
-            command = [
-                sys.executable,
-                "-m",
-                "pip",
-                "install",
-                "-q",
-                "--target",
-                str(staging),
-                *WHEELS.split(),
-            ]
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode:
-                pytest.skip(f"not checked: nvcc cannot be installed: {done.stderr.strip()[-200:]}")
-            if not folder.is_dir():  # another worker may have been faster
-                staging.rename(folder)
+        folder = installed("cuda-wheels", WHEELS.split())
         return str(next(folder.glob("nvidia/cu*/bin/nvcc")))

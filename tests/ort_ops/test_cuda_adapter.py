@@ -34,6 +34,7 @@ USED = {
     "add_all",
     "shift_",
     "plus",
+    "row_sums",
 }
 
 
@@ -123,6 +124,18 @@ def test_an_output_that_the_model_leaves_out_goes_to_memory_of_the_provider(
     assert (reply["allocated"], reply["live"]) == (1, 0)
     for got, factor, there in zip(reply["tensors"], (2, 3), wanted, strict=True):
         assert torch.equal(got, x * factor) if there else got is None
+
+
+def test_a_workspace_is_memory_of_the_provider_for_the_call_alone(
+    packs: dict[str, Operator], runtime: FakeRuntime
+) -> None:
+    x = torch.arange(2000.0).reshape(2, 1000)
+    reply = runtime.run(packs["row_sums"], [x], {}, [torch.float32])
+    assert "error" not in reply, reply
+    assert (reply["allocated"], reply["live"]) == (1, 0)
+    assert torch.equal(reply["tensors"][0], x.sum(1))
+    none = runtime.run(packs["row_sums"], [torch.empty(0, 7)], {}, [torch.float32])
+    assert (none["allocated"], none["tensors"][0].shape) == (0, (0,))
 
 
 def test_an_output_bound_over_an_input(packs: dict[str, Operator], runtime: FakeRuntime) -> None:

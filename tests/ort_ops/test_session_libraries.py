@@ -116,6 +116,10 @@ def test_providers(tmp_path: Path) -> None:
     path = saved(model([helper.make_node("Relu", ["x"], ["y"])], outputs={"y": 1}, shape=[3]), tmp_path)
     with pytest.raises(UsageError, match="knows no provider NoSuchExecutionProvider"):
         session(path, providers=["NoSuchExecutionProvider"])
+    with pytest.raises(UsageError, match="empty list"):
+        session(path, providers=[])
+    with pytest.raises(UsageError, match="a list of names"):
+        session(path, providers="CPUExecutionProvider")  # a text is no list
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
         with pytest.raises(NotCheckedError, match="has no CUDAExecutionProvider"):
             session(path, providers=["CUDAExecutionProvider"])

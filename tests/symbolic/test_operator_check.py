@@ -273,7 +273,7 @@ def test_what_has_no_gradient_is_not_checked() -> None:
     ("body", "words"),
     [
         (lambda op, x, cap: op.Mul(op.Tanh(x), cap), "where the reference in float64 has"),
-        (lambda op, x, cap: op.Mul(op.Tanh(op.Div(x, cap)), 1.999), "ULP, allowed are"),
+        (lambda op, x, cap: op.Mul(op.Tanh(op.Div(x, cap)), 1.999), "ULP of that number, allowed are"),
         (
             lambda op, x, cap: op.Unsqueeze(op.Mul(op.Tanh(op.Div(x, cap)), cap), op.tensor([0], "int64")),
             "its shape is",

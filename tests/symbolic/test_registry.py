@@ -70,6 +70,23 @@ def test_the_shipped_operators_are_loaded_once_and_listed_by_name() -> None:
     assert [o.name for o in registry.all_operators()] == names
 
 
+def test_one_operator_of_a_pack(tmp_path: Path) -> None:
+    path = pack(tmp_path, "t_registry_two", "left")
+    path.write_text(
+        path.read_text() + PACK.format(name="right", type="RightOp", k=2).partition("operator\n")[2]
+    )
+    for place in (f"{path}::left", f"{path}::t_registry::left", f"{path}::t_registry::LeftOp"):
+        assert [op.name for op in registry.load([place])] == ["t_registry::left"]
+    assert {op.name for op in registry.load([f"{path}::left", f"{path}::right"])} == {
+        "t_registry::left",
+        "t_registry::right",
+    }
+    with pytest.raises(UsageError, match="declares no operator `middle`; it has left, right"):
+        registry.load([f"{path}::middle"])
+    for name in ("left", "right"):
+        registry.remove(find(name))  # type: ignore[arg-type]
+
+
 # --- twice ----------------------------------------------------------------------------------------------------
 
 
@@ -216,6 +233,40 @@ def test_an_import_that_fails_inside_is_told_from_a_place_that_is_not_there(
         with pytest.raises(UsageError, match="Give an importable module") as caught:
             registry.load([place])
         assert "was found" not in str(caught.value)
+
+
+def test_the_file_of_a_package_is_to_be_given_by_its_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "t_registry_acme" / "ops"
+    folder.mkdir(parents=True)
+    (folder.parent / "__init__.py").touch()
+    (folder / "__init__.py").touch()
+    (folder / "scale.py").write_text("k = 2.0\n")
+    path = pack(folder, "packaged", "packaged")
+    path.write_text(path.read_text() + "\nfrom .scale import k\n")
+    with pytest.raises(
+        UsageError, match=r"at line \d+ imports from its package .* a file by itself"
+    ) as caught:
+        registry.load([str(path)])
+    module = str(caught.value).rpartition("--ops ")[2]
+    assert module == "t_registry_acme.ops.packaged"
+    monkeypatch.syspath_prepend(tmp_path)
+    assert [op.name for op in registry.load([module])] == ["t_registry::packaged"]
+
+
+def test_the_file_of_a_shipped_operator_is_to_be_given_by_its_module() -> None:
+    file = Path(registry.__file__).parent / "operators" / "relu.py"
+    with pytest.raises(UsageError, match=r"give .* --ops deployops\.symbolic\.operators\.relu$"):
+        registry.load([str(file)])
+    assert [op.name for op in registry.load(["deployops.symbolic.operators.relu"])] == ["deployops::relu"]
+
+
+def test_a_file_in_no_package_that_imports_from_one_is_told_what_to_give(tmp_path: Path) -> None:
+    path = tmp_path / "t_registry_alone.py"
+    path.write_text("from .scale import k\n")
+    with pytest.raises(UsageError, match=r"at line 1 imports from its package .* --ops PACKAGE\.MODULE$"):
+        registry.load([str(path)])
 
 
 def test_a_wrong_declaration_in_a_pack_is_a_declaration_error(tmp_path: Path) -> None:

@@ -20,25 +20,11 @@ from deployops.symbolic.operator import Operator
 from deployops.trt_plugins.headers import Headers, fetch_headers, find_headers
 from deployops.trt_plugins.library import PluginLibrary, compile_plugins
 
-ROOT = Path(__file__).resolve().parents[2]
+from ..packages import TENSORRT_RTX, installed, installed_tensorrt_rtx, unavailable
+
 HERE = Path(__file__).resolve().parent
 PACK = HERE / "pack" / "pack.py"
-
-
-def installed(name: str, packages: list[str]) -> Path:
-    """A folder with these packages from PyPI; skips where they cannot be had."""
-    folder = ROOT / ".build" / "runtimes" / name
-    if not folder.is_dir():
-        staging = folder.with_name(f"{name}.{os.getpid()}")
-        command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(staging), *packages]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip(
-                f"not checked: {', '.join(packages)} cannot be installed: {done.stderr.strip()[-200:]}"
-            )
-        if not folder.is_dir():  # another worker may have been faster
-            staging.rename(folder)
-    return folder
+TENSORRT_LEAN = "tensorrt-lean-cu13==11.4.0.106"
 
 
 @pytest.fixture(scope="session")
@@ -66,7 +52,7 @@ def headers() -> Headers:
         try:
             return fetch_headers()
         except UsageError as error:
-            pytest.skip(f"not checked: {error}")
+            unavailable(str(error))
 
 
 @pytest.fixture(scope="session")
@@ -106,10 +92,7 @@ def tensorrt(tmp_path_factory: pytest.TempPathFactory) -> Run:
         return [str(made)]
 
     def run(module: str, job: dict[str, Any]) -> dict[str, Any]:
-        package = {
-            "tensorrt_rtx": "tensorrt-rtx==1.7.1.116",
-            "tensorrt_lean": "tensorrt-lean-cu13==11.4.0.106",
-        }[module]
+        package = {"tensorrt_rtx": TENSORRT_RTX, "tensorrt_lean": TENSORRT_LEAN}[module]
         folder = installed(package.replace("==", "-"), [package])
         work = tmp_path_factory.mktemp("tensorrt")
         preload = shim(folder) if module == "tensorrt_rtx" else []
@@ -137,4 +120,4 @@ def tensorrt(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="session")
 def tensorrt_rtx() -> Path:
     """A folder with TensorRT-RTX from PyPI."""
-    return installed("tensorrt-rtx-1.7.1.116", ["tensorrt-rtx==1.7.1.116"])
+    return installed_tensorrt_rtx()

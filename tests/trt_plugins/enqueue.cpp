@@ -34,9 +34,25 @@ std::string texts(const Tensor& t) {
   return text;
 }
 
+// As while an engine is built, of a clone; `largest`: what the inputs' shapes may be at most, where they may be larger.
+size_t reserve(const Plugin& plugin, const std::vector<Tensor>& in, const std::vector<Tensor>& out,
+               const std::vector<std::vector<int64_t>>& largest) {
+  const auto dynamic = [](const Tensor& t) {
+    return DynamicPluginTensorDesc{t.desc, t.desc.dims, t.desc.dims, t.desc.dims};
+  };
+  std::vector<DynamicPluginTensorDesc> inputs, outputs;
+  for (const Tensor& t : in) inputs.push_back(dynamic(t));
+  for (const Tensor& t : out) outputs.push_back(dynamic(t));
+  for (size_t k = 0; k < largest.size(); ++k) inputs[k].max = described(largest[k]).dims;
+  const Plugin clone(plugin->clone());
+  return build(clone).getWorkspaceSize(inputs.data(), int32_t(in.size()), outputs.data(), int32_t(out.size()));
+}
+
 void run(const std::string& title, const std::string& name, const Fields& fields, std::vector<Tensor> in,
-         std::vector<Tensor> out, int32_t alias = -1) {
+         std::vector<Tensor> out, int32_t alias = -1, std::vector<std::vector<int64_t>> largest = {}) {
   const Plugin built = make(name, fields);
+  const size_t reserved = reserve(built, in, out, largest);
+  std::vector<char> workspace(reserved + 1);  // one more: in no way aligned
   const Plugin read = make(name, *runtime(built).getFieldsToSerialize(), TensorRTPhase::kRUNTIME);
   const Plugin clone(read->clone());
   const Plugin context(runtime(clone).attachToContext(nullptr));
@@ -49,7 +65,8 @@ void run(const std::string& title, const std::string& name, const Fields& fields
   the_log.last.clear();
   int32_t code = runtime(context).onShapeChange(in_desc.data(), int32_t(in.size()), out_desc.data(), int32_t(out.size()));
   if (code == 0) {
-    code = runtime(context).enqueue(in_desc.data(), out_desc.data(), inputs.data(), outputs.data(), nullptr, nullptr);
+    code = runtime(context).enqueue(in_desc.data(), out_desc.data(), inputs.data(), outputs.data(),
+                                     reserved == 0 ? nullptr : workspace.data() + 1, nullptr);
   }
   std::string text = std::to_string(code);
   if (code != 0) text += " " + the_log.last;
@@ -73,6 +90,12 @@ int main(int, char** arguments) {
   run("tile to", "TileTo", {}, {of({3}, {1, 2, 3})}, {empty({2, 4}, 8)});
   run("parts", "Parts", {}, {x}, {empty({2, 1}, 2), empty({2, 2}, 4)});
 
+  Fields cuts, cuts_reversed;
+  cuts.add<float>("low", PluginFieldType::kFLOAT32, {-1}).add<float>("high", PluginFieldType::kFLOAT32, {2.5f});
+  cuts_reversed.add<float>("high", PluginFieldType::kFLOAT32, {2.5f}).add<float>("low", PluginFieldType::kFLOAT32, {-1});
+  run("cuts", "Cuts", cuts, {x}, {empty({2, 3}, 6), empty({2, 3}, 6)});
+  run("cuts given in reverse", "Cuts", cuts_reversed, {x}, {empty({2, 3}, 6), empty({2, 3}, 6)});
+
   Fields absent;
   absent.add<char>("deployops_absent_inputs", PluginFieldType::kCHAR, {'1', '\0'});
   run("blend without bias", "Blend", absent, {x, x, flags({2, 3}, {1, 0, 1, 0, 1, 0})}, {empty({2, 3}, 6)});
@@ -85,5 +108,11 @@ int main(int, char** arguments) {
   const Tensor by = of({2, 3}, {10, 10, 10, 10, 10, 10});
   run("shift copied", "Shift", {}, {x, by}, {empty({2, 3}, 6)});
   run("shift in place", "Shift", {}, {x, by}, {empty({2, 3}, 6)}, 0);
+
+  const std::vector<float> ones(600, 1);
+  run("workspace", "RowSums", {}, {x}, {empty({2}, 2)});
+  run("workspace reserved for more", "RowSums", {}, {x}, {empty({2}, 2)}, -1, {{4, 3000}});
+  run("workspace of several parts", "RowSums", {}, {of({2, 300}, ones)}, {empty({2}, 2)});
+  run("workspace reserved for less", "RowSums", {}, {of({2, 300}, ones)}, {empty({2}, 2)}, -1, {{2, 255}});
   run("refused", "Parts", {}, {of({3}, {1, 2, 3})}, {empty({3}, 3), empty({3}, 3)});
 }

@@ -217,6 +217,34 @@ int main(int, char** arguments) {
   strange_text.add<char>("deployops_absent_inputs", PluginFieldType::kCHAR, {'1', ',', '-', '\0'});
   say("absent input in other words", make("Blend", strange_text) == nullptr ? the_log.last : "made");
 
+  // Float32, float16; the largest of several profiles counts. What was answered is shared by clones, and serialised.
+  const Plugin sums = make("RowSums"), sums_clone(sums->clone());
+  const auto workspace = [](const Plugin& p, int64_t rows, int64_t columns, DataType type) {
+    const auto at_most = [&](std::vector<int64_t> sizes) {
+      DynamicPluginTensorDesc made{};
+      made.desc = described(std::vector<int64_t>(sizes.size(), -1), type);
+      made.max = described(sizes).dims;
+      return made;
+    };
+    const DynamicPluginTensorDesc in = at_most({rows, columns}), out = at_most({rows});
+    the_log.last.clear();
+    const size_t bytes = build(p).getWorkspaceSize(&in, 1, &out, 1);
+    return the_log.last.empty() ? std::to_string(bytes) + " " : the_log.last;
+  };
+  say("workspace before it is asked for", fields_of(sums));
+  say("workspace", workspace(sums_clone, 3, 1000, DataType::kFLOAT) + workspace(sums_clone, 2, 10, DataType::kFLOAT) +
+                       workspace(sums_clone, 0, 10, DataType::kHALF));
+  say("workspace serialised", fields_of(sums));
+  const Plugin sums_again = make("RowSums", *runtime(sums).getFieldsToSerialize(), TensorRTPhase::kRUNTIME);
+  say("workspace deserialised", fields_of(sums_again));
+  say("workspace of no size", workspace(sums, -1, 10, DataType::kFLOAT));
+  say("workspace of a type without kernels", workspace(sums, 1, 10, DataType::kINT32));
+  say("no workspace", std::to_string(build(parts).getWorkspaceSize(nullptr, 1, nullptr, 2)));
+  Fields foreign;
+  foreign.add<int64_t>("deployops_workspace", PluginFieldType::kINT64, {1});
+  say("workspace of another library", make("RowSums", foreign) == nullptr ? the_log.last : "made");
+  run("run without the workspace", sums_again, {described({2, 3})}, {described({2})});
+
   const auto in_place = [](const char* title, const char* operation) {
     const Plugin made = make(operation);
     const auto info_of = [&](PluginCapabilityType type) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -81,3 +82,32 @@ def test_nodes_in_branches_are_fitted_too() -> None:
     assert len(fit_plugin_nodes(made, [PLUGIN])) == 2
     for attribute in made.graph.node[0].attribute:
         assert len(attribute.g.node[0].output) == 3
+
+
+def test_a_fitted_export_is_no_damaged_one(tmp_path: Path) -> None:
+    """As docs/tensorrt.md has it: fit, save, inspect, build. Changed after that without a word, it is what it was: unknown."""
+    import torch
+
+    from deployops import export_model, inspect_model
+    from deployops.errors import ModelFileError
+    from deployops.trt_plugins.engines.source_model import read_source_model
+
+    file = tmp_path / "m.onnx"
+    export_model(torch.nn.Linear(2, 2).eval(), (torch.zeros(1, 2),), out=file)
+    exported = onnx.load(str(file))
+    assert fit_plugin_nodes(exported, [PLUGIN]) == []
+    assert "deployops.digest" in {p.key for p in exported.metadata_props}  # nothing was changed
+    exported.graph.node.append(select([exported.graph.input[0].name], ["rows_of_it"]))
+    exported.opset_import.add(domain="acme", version=1)
+    edited, fitted = tmp_path / "edited.onnx", tmp_path / "fitted.onnx"
+    onnx.save(exported, str(edited))
+    assert fit_plugin_nodes(exported, [PLUGIN])
+    onnx.save(exported, str(fitted))
+    assert read_source_model(fitted).modified == ""
+    assert "for TensorRT alone" in inspect_model(fitted).summary()
+    for refuse in (read_source_model, inspect_model):
+        with pytest.raises(ModelFileError, match="allow-modified"):
+            refuse(edited)
+    assert "digest does not hold" in read_source_model(edited, allow_modified=True).modified
+    found = inspect_model(edited, allow_modified=True)
+    assert (found.digest, "digest does not hold" in found.summary()) == ("", True)

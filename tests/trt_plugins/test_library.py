@@ -67,7 +67,7 @@ def test_the_manifest_says_what_is_in_it(pack_library: PluginLibrary, nvcc: Nvcc
     assert (manifest["target"], manifest["archs"], manifest["ptx"]) == ("tensorrt", [80], 80)
     assert (manifest["nvcc"], manifest["tensorrt_headers"]) == (nvcc.version, headers.version)
     plugins = {p["plugin_name"]: p for p in manifest["plugins"]}
-    names = "Attributes Parts AddAll Shift Plus Positives Above TileTo Blend"
+    names = "Attributes Parts Cuts AddAll Shift Plus Positives Above TileTo Blend RowSums"
     assert plugins.keys() == set(names.split())
     attributes = plugins["Attributes"]
     assert (attributes["plugin_namespace"], attributes["plugin_version"]) == ("trtpack", "1")

@@ -190,3 +190,28 @@ def test_running_without_a_driver_reports_its_error(said: dict[str, str], line: 
 
 def test_what_the_kernel_refuses_is_reported(said: dict[str, str]) -> None:
     assert said["run refused"] == "-1 " + NODE.format("Attributes") + "mode is z; expected add or max"
+
+
+def test_a_workspace_is_as_large_as_the_kernel_says_for_the_largest_sizes(said: dict[str, str]) -> None:
+    # 3 rows of 4 parts, each a float32, and what it takes to align them to 256 bytes
+    assert said["workspace"].split() == [str(3 * 4 * 4 + 255), str(2 * 4 + 255), "0"]
+    assert said["no workspace"] == "0"
+
+
+def test_what_was_reserved_is_in_the_engine_for_each_dtype(said: dict[str, str]) -> None:
+    assert said["workspace before it is asked for"] == ""
+    assert said["workspace serialised"] == "deployops_workspace=48,0,-1"
+    assert said["workspace deserialised"] == said["workspace serialised"]
+    refused = NODE.format("RowSums") + "attribute `deployops_workspace` is not what this library writes"
+    assert said["workspace of another library"].startswith(refused)
+
+
+def test_a_workspace_that_cannot_be_told_is_reported(said: dict[str, str]) -> None:
+    node = NODE.format("RowSums")
+    assert said["workspace of no size"].startswith(
+        node + "TensorRT asks how much workspace is needed, and gives no"
+    )
+    assert said["workspace of a type without kernels"].startswith(node + "no kernel for these dtypes")
+    assert said["run without the workspace"] == (
+        "-1 " + node + "the kernel needs 8 bytes of workspace, and TensorRT gives none"
+    )

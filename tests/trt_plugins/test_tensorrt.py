@@ -6,6 +6,7 @@ Neither needs a GPU for this. That the engines compute the right numbers is not 
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ import torch
 from onnx import TensorProto, helper
 
 from deployops import export_model
-from deployops.native.nvcc import Nvcc
 from deployops.symbolic import registry
 from deployops.symbolic.operator import Operator
 from deployops.trt_plugins.fitted_nodes import fit_plugin_nodes
@@ -24,7 +24,19 @@ from deployops.trt_plugins.headers import Headers
 from deployops.trt_plugins.library import PluginLibrary, compile_plugins
 
 Run = Callable[[str, dict[str, Any]], dict[str, Any]]
-PACK = ("Above", "AddAll", "Attributes", "Blend", "Parts", "Plus", "Positives", "Shift", "TileTo")
+PACK = (
+    "Above",
+    "AddAll",
+    "Attributes",
+    "Blend",
+    "Cuts",
+    "Parts",
+    "Plus",
+    "Positives",
+    "RowSums",
+    "Shift",
+    "TileTo",
+)
 PACK_CREATORS = [["trtpack", name, "1"] for name in PACK]
 
 
@@ -212,6 +224,24 @@ def test_sizes_that_the_data_decides(tensorrt: Run, pack_library: PluginLibrary,
     assert several["engine_bytes"] > 0
 
 
+def test_a_workspace_is_asked_for_at_the_largest_shape_and_goes_with_the_engine(
+    tensorrt: Run, pack_library: PluginLibrary, tmp_path: Path
+) -> None:
+    node = helper.make_node("RowSums", ["x"], ["y"], domain="trtpack")
+    path = model(tmp_path / "m.onnx", node, {"x": (F32, ["n", "c"])}, {"y": F32}, pack_library)
+    profile = {"x": [[1, 4], [8, 4], [16, 1000]]}
+    [found] = built(
+        tensorrt, pack_library, [{"path": path, "profile": profile, "engine": str(tmp_path / "e")}]
+    )
+    assert found["parsed"], found["errors"]
+    assert found["outputs"] == {"y": [[-1], "DataType.FLOAT"]}
+    assert found["engine_bytes"] > 0
+    engine = (tmp_path / "e").read_bytes()
+    assert b"deployops_workspace" in engine
+    # 16 rows, each of 4 parts, each a float32; the other dtypes are never asked for
+    assert struct.pack("<3q", 16 * 4 * 4, -1, -1) in engine
+
+
 def test_a_shape_input_as_a_constant_and_as_an_input(
     tensorrt: Run, pack_library: PluginLibrary, tmp_path: Path
 ) -> None:
@@ -376,9 +406,15 @@ def profile_of(inputs: list[str]) -> dict[str, list[list[int]]]:
 
 
 @pytest.fixture(scope="module")
-def shipped_library(nvcc: Nvcc, headers: Headers, tmp_path_factory: pytest.TempPathFactory) -> PluginLibrary:
+def shipped_library(
+    wheels: Path, headers: Headers, tmp_path_factory: pytest.TempPathFactory
+) -> PluginLibrary:
+    """The plugins of all shipped operators, from the CUDA compiler of the PyPI wheels, whatever other one is here."""
     return compile_plugins(
-        archs=[80], out=tmp_path_factory.mktemp("shipped"), nvcc=str(nvcc.path), tensorrt_root=headers.folder
+        archs=[80, 89],
+        out=tmp_path_factory.mktemp("shipped"),
+        nvcc=str(next(wheels.glob("nvidia/cu*/bin/nvcc"))),
+        tensorrt_root=headers.folder,
     )
 
 
@@ -386,6 +422,7 @@ def shipped_library(nvcc: Nvcc, headers: Headers, tmp_path_factory: pytest.TempP
 def test_every_shipped_operator_is_tried(shipped_library: PluginLibrary) -> None:
     names = {shipped(name).onnx_name for name in SHIPPED}
     assert names == set(shipped_library.operators)
+    assert list(shipped_library.archs) == [80, 89]
 
 
 @pytest.mark.slow

@@ -28,6 +28,8 @@ from deployops.validation.backends.cuda_memory import tensor_of
 from deployops.validation.backends.tensorrt_engine import TensorRtEngine
 from deployops.validation.backends.tensorrt_profiles import fitting_profile
 
+from ..packages import installed_tensorrt_rtx
+
 
 class HostBuffer:
     def __init__(self, size: int) -> None:
@@ -440,34 +442,13 @@ def test_what_is_missing_is_all_said_at_once(name: str, package: str, tmp_path: 
     assert "no engine file gone.engine" in BACKENDS[name].missing(Request(engine=tmp_path / "gone.engine"))
 
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
 def folder_of(package: str) -> str:
     """Where the package can be imported from: TensorRT-RTX comes from PyPI, TensorRT does not."""
     if importlib.util.find_spec(package) is not None:
         return ""
     if package == "tensorrt":
         pytest.skip("not checked: tensorrt is not installed")
-    folder = ROOT / ".build" / "runtimes" / "tensorrt-rtx-1.7.1.116"
-    if not folder.is_dir():
-        staging = folder.with_name(f"{folder.name}.{os.getpid()}")
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "-q",
-            "--target",
-            str(staging),
-            "tensorrt-rtx==1.7.1.116",
-        ]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip(f"not checked: tensorrt-rtx cannot be installed: {done.stderr.strip()[-200:]}")
-        if not folder.is_dir():
-            staging.rename(folder)
-    return str(folder)
+    return str(installed_tensorrt_rtx())
 
 
 def with_package(package: str, code: str) -> str:

@@ -61,6 +61,7 @@ Plugin::Plugin(const PluginSpec& spec, const char* node, const PluginFieldCollec
       spec_(spec),
       node_(node == nullptr ? "" : node),
       attributes_(std::make_shared<const Attributes>(spec.attributes, fields)),
+      reserved_(std::make_shared<Reserved>(spec.rows.count, fields)),
       inputs_(spec, absent_inputs(fields)),
       timing_id_(std::string(spec.domain) + "::" + spec.op_type + " " + spec.version + " " + spec.fingerprint + " " +
                  attributes_->text()) {
@@ -77,6 +78,7 @@ Plugin::Plugin(const Plugin& other)
       spec_(other.spec_),
       node_(other.node_),
       attributes_(other.attributes_),
+      reserved_(other.reserved_),
       inputs_(other.inputs_),
       timing_id_(other.timing_id_),
       absent_(other.absent_),
@@ -109,6 +111,11 @@ const PluginFieldCollection* Plugin::getFieldsToSerialize() noexcept {
     if (!absent_.empty()) {
       fields_.emplace_back(absent_inputs_field, absent_.c_str(), nvinfer1::PluginFieldType::kCHAR,
                            int32_t(absent_.size() + 1));
+    }
+    reserved_bytes_ = reserved_->numbers();
+    if (!reserved_bytes_.empty()) {
+      fields_.emplace_back(Reserved::field, reserved_bytes_.data(), nvinfer1::PluginFieldType::kINT64,
+                           int32_t(reserved_bytes_.size()));
     }
     collection_ = {int32_t(fields_.size()), fields_.data()};
     return static_cast<const PluginFieldCollection*>(&collection_);

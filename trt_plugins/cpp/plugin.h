@@ -12,6 +12,7 @@
 #include "attributes.h"
 #include "node_inputs.h"
 #include "plugin_table.h"
+#include "reserved.h"
 
 namespace deployops::trt {
 
@@ -67,6 +68,8 @@ class Plugin final : public nvinfer1::IPluginV3,
   bool supportsFormatCombination(int32_t position, const nvinfer1::DynamicPluginTensorDesc* tensors, int32_t inputs,
                                  int32_t outputs) noexcept override;
   int32_t getNbOutputs() const noexcept override { return int32_t(spec_.outputs.count) + spec_.data_sizes.count; }
+  size_t getWorkspaceSize(const nvinfer1::DynamicPluginTensorDesc* inputs, int32_t input_count,
+                          const nvinfer1::DynamicPluginTensorDesc* outputs, int32_t output_count) const noexcept override;
   int32_t getNbTactics() noexcept override;
   int32_t getValidTactics(int32_t* tactics, int32_t count) noexcept override;
   const char* getTimingCacheID() noexcept override { return timing_id_.c_str(); }
@@ -91,6 +94,10 @@ class Plugin final : public nvinfer1::IPluginV3,
   // Where the data decides sizes, an output's sizes are unknown until the kernel ran: at their upper bounds.
   void bound_sizes(const std::vector<TensorRef>& given, std::vector<TensorRef>& made,
                    std::vector<SymbolicShape>& shapes) const;
+  OperatorCall called(const std::vector<TensorRef>& given, const std::vector<TensorRef>& made, int32_t input_count) const;
+  // Of the combination of dtypes that takes these types. Throws InputError where none does.
+  template <class TypeOf>
+  size_t row_of(int32_t input_count, const TypeOf& type_of) const;
   // The arguments that the operator writes into: their content goes where the outputs are.
   void copy_overwritten(const std::vector<TensorRef>& given, const std::vector<TensorRef>& made,
                         const nvinfer1::PluginTensorDesc* out, cudaStream_t stream) const;
@@ -98,12 +105,14 @@ class Plugin final : public nvinfer1::IPluginV3,
   const PluginSpec& spec_;
   std::string node_;
   std::shared_ptr<const Attributes> attributes_;
+  std::shared_ptr<Reserved> reserved_;
   NodeInputs inputs_;
   std::string timing_id_;
   std::string absent_;  // inputs that stand for absent ones, as in the node's attribute
   int tactic_ = 0;
   int32_t input_count_ = 0;  // of the node, known from onShapeChange on
   std::vector<nvinfer1::PluginField> fields_;
+  std::vector<int64_t> reserved_bytes_;  // in the fields
   nvinfer1::PluginFieldCollection collection_{};
 };
 

@@ -1,14 +1,32 @@
-// What a plugin does in a running engine; what it says while one is built is in plugin.cpp.
+// What a plugin does in a running engine, and the memory that it needs for it; what else it says while an engine is built is
+// in plugin.cpp.
 #include <sstream>
 #include <stdexcept>
 
 #include "data_types.h"
+#include "deployops/workspace.h"
 #include "messages.h"
 #include "plugin.h"
 
 namespace deployops::trt {
 
+using nvinfer1::DynamicPluginTensorDesc;
 using nvinfer1::PluginTensorDesc;
+
+namespace {
+
+TensorRef tensor(const PluginTensorDesc& desc, const nvinfer1::Dims& dims, const void* data) {
+  TensorRef t;
+  t.data = const_cast<void*>(data);
+  t.sizes = dims.d;
+  t.rank = dims.nbDims;
+  t.dtype = onnx_type(desc.type);
+  return t;
+}
+
+const Parallel one_thread;
+
+}  // namespace
 
 int32_t Plugin::setTactic(int32_t tactic) noexcept {
   return guarded([this] { return title(); }, failed, [&] {
@@ -60,40 +78,73 @@ void Plugin::copy_overwritten(const std::vector<TensorRef>& given, const std::ve
   }
 }
 
+template <class TypeOf>
+size_t Plugin::row_of(int32_t input_count, const TypeOf& type_of) const {
+  size_t row = 0;
+  while (row < spec_.rows.count && !inputs_.takes(spec_.rows[row], input_count - 1, input_count, type_of)) ++row;
+  require(row < spec_.rows.count, "no kernel for these dtypes; there are kernels for: ", kernels_there(spec_));
+  return row;
+}
+
+OperatorCall Plugin::called(const std::vector<TensorRef>& given, const std::vector<TensorRef>& made,
+                            int32_t input_count) const {
+  OperatorCall call{};
+  call.parallel = &one_thread;
+  call.inputs = given.data();
+  call.input_count = inputs_.given(input_count);  // a list ends there
+  call.attributes = attributes_->refs();
+  call.outputs = made.data();
+  return call;
+}
+
+size_t Plugin::getWorkspaceSize(const DynamicPluginTensorDesc* inputs, int32_t input_count,
+                                const DynamicPluginTensorDesc* outputs, int32_t output_count) const noexcept {
+  if (spec_.launcher()->workspace == nullptr) return 0;
+  return guarded([this] { return title(); }, size_t(0), [&]() -> size_t {
+    check_counts(input_count, output_count);
+    const size_t row = row_of(input_count, [&](int32_t k) { return inputs[k].desc.type; });
+    reserved_->add(row, 0);  // where what follows fails, nothing is reserved, and a run is told so
+    std::vector<TensorRef> given(inputs_.slots(input_count)), made(static_cast<size_t>(output_count));
+    for (int32_t k = 0; k < input_count; ++k) {
+      if (!inputs_.stands_in(k)) given[inputs_.slot(k)] = tensor(inputs[k].desc, inputs[k].max, nullptr);
+    }
+    for (size_t k = 0; k < made.size(); ++k) made[k] = tensor(outputs[k].desc, outputs[k].max, nullptr);
+    std::vector<SymbolicShape> bounds;
+    bound_sizes(given, made, bounds);
+    for (const std::vector<TensorRef>* tensors : {&given, &made}) {
+      for (const TensorRef& t : *tensors) {
+        for (int d = 0; d < t.rank; ++d) {
+          require(t.sizes[d] >= 0, "TensorRT asks how much workspace is needed, and gives no upper bound of a size");
+        }
+      }
+    }
+    const size_t bytes = spec_.launcher()->workspace(called(given, made, input_count), row);
+    const size_t reserved = reserved_for(bytes);
+    reserved_->add(row, bytes);
+    return reserved;
+  });
+}
+
 int32_t Plugin::enqueue(const PluginTensorDesc* in, const PluginTensorDesc* out, const void* const* inputs,
-                        void* const* outputs, void*, cudaStream_t stream) noexcept {
+                        void* const* outputs, void* workspace, cudaStream_t stream) noexcept {
   return guarded([this] { return title(); }, failed, [&]() -> int32_t {
     require(input_count_ > 0, "it is run before its shapes are known");
-    const auto tensor = [](const PluginTensorDesc& desc, const void* data) {
-      TensorRef t;
-      t.data = const_cast<void*>(data);
-      t.sizes = desc.dims.d;
-      t.rank = desc.dims.nbDims;
-      t.dtype = onnx_type(desc.type);
-      return t;
-    };
     std::vector<TensorRef> given(inputs_.slots(input_count_)), made(static_cast<size_t>(getNbOutputs()));
     for (int32_t k = 0; k < input_count_; ++k) {
-      if (!inputs_.stands_in(k)) given[inputs_.slot(k)] = tensor(in[k], inputs[k]);
+      if (!inputs_.stands_in(k)) given[inputs_.slot(k)] = tensor(in[k], in[k].dims, inputs[k]);
     }
-    for (size_t k = 0; k < made.size(); ++k) made[k] = tensor(out[k], outputs[k]);
+    for (size_t k = 0; k < made.size(); ++k) made[k] = tensor(out[k], out[k].dims, outputs[k]);
     std::vector<SymbolicShape> bounds;
     bound_sizes(given, made, bounds);
 
-    size_t row = 0;
-    const auto type_of = [&](int32_t k) { return in[k].type; };
-    while (row < spec_.rows.count && !inputs_.takes(spec_.rows[row], input_count_ - 1, input_count_, type_of)) ++row;
-    require(row < spec_.rows.count, "no kernel for these dtypes; there are kernels for: ", kernels_there(spec_));
+    const size_t row = row_of(input_count_, [&](int32_t k) { return in[k].type; });
+    const OperatorCall call = called(given, made, input_count_);
+    const Launcher& launcher = *spec_.launcher();
+    const size_t scratch = launcher.workspace == nullptr ? 0 : launcher.workspace(call, row);
+    if (scratch != 0) reserved_->expect(row, scratch, workspace);
     copy_overwritten(given, made, out, stream);
-
-    const Parallel one_thread;
-    OperatorCall call{};
-    call.parallel = &one_thread;
-    call.inputs = given.data();
-    call.input_count = inputs_.given(input_count_);  // a list ends there
-    call.attributes = attributes_->refs();
-    call.outputs = made.data();
-    const cudaError_t error = spec_.launcher()->launch(call, row, stream, tactic_);
+    const cudaError_t error =
+        launcher.launch(call, row, stream, tactic_, scratch == 0 ? nullptr : workspace_in(workspace));
     if (error == cudaSuccess) return 0;
     std::ostringstream text;
     text << spec_.rows[row].label << ", tactic " << tactic_ << ": " << cudaGetErrorName(error) << ": "

@@ -1,7 +1,7 @@
 """Does a CUDA kernel compute what the reference does, and touch nothing else? On every sample, dtype, tactic, and under
 several schedules, on a machine without a GPU.
 
-Judged as bodies and CPU kernels are (`symbolic.checking.error_budget`).
+Judged as bodies and CPU kernels are, halves more strictly (`symbolic.checking.error_budget`).
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Judge:
             if all(_same_bits(a, b) for a, b in zip(got, seen, strict=True)):
                 return verdict
         found = None
-        for k, fault in enumerate(faults(self.run, got, self.by_torch, self._exact)):
+        for k, fault in enumerate(faults(self.run, got, self.by_torch, self._exact, wide=True)):
             if fault and found is None:
                 found = f"output {k}: {fault}"
         self._seen.append((got, found))

@@ -64,6 +64,11 @@ class ChildProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._said: IO[bytes] | None = None
 
+    @property
+    def pid(self) -> int | None:
+        """The number of the process; None where it does not run."""
+        return None if self._process is None else self._process.pid
+
     def start(self) -> bool:
         """False where it runs already."""
         if self._process is not None:

@@ -68,6 +68,11 @@ class EmulatedLibrary:
         """End the process; a later call starts another one."""
         self._child.close()
 
+    @property
+    def pid(self) -> int | None:
+        """The number of the process that runs the kernels; None where none does."""
+        return self._child.pid
+
     def tactics(self, op: Operator) -> int:
         """How many ways the kernel has to compute the same."""
         number = self._number(op)

@@ -63,6 +63,7 @@ def build_engine(
     timing_cache: str | os.PathLike[str] | None = None,
     workspace: int | str | None = None,
     in_place: bool = False,
+    allow_modified: bool = False,
     cache: bool = True,
     preflight: Preflight | None = None,
     progress: Progress | None = None,
@@ -93,6 +94,7 @@ def build_engine(
         workspace: the most device memory that a layer may use for itself: "2GiB", or bytes; None: TensorRT's own limit.
         in_place: operators that write into an argument do so in the memory of the input, which the engine then changes.
             Without it, they are given a copy.
+        allow_modified: take a model that another tool has written again after its export; the sidecar's warnings say so.
         cache: take an engine that was built before of the same, and keep this one.
         preflight: called with the model that was read, before anything is built; what it raises ends the build.
         progress: called with what is being done.
@@ -117,7 +119,7 @@ def build_engine(
     )
     told = progress or (lambda _: None)
     told(f"reading {Path(model).name}")
-    source = read_source_model(model)
+    source = read_source_model(model, allow_modified=allow_modified)
     expect_other_files(request, source)
     resolved = resolve_profiles(source, request.profiles)
     tensorrt = find_tensorrt(flavor)
@@ -199,10 +201,10 @@ class _Building:
         prepared = prepare_model(
             self.source, request.precision, folder, keep=request.keep_float32, plugins=request.plugins
         )
-        fault, told = silent_faults(prepared.proto, tensorrt, request.plugins)
+        fault, told = silent_faults(prepared.proto, tensorrt, request.plugins, request.archs)
         if fault:
             raise BuildError(
-                f"{tensorrt.name} would build another model than {self.source.path.name}, without a word:{fault}"
+                f"{tensorrt.name} would build of {self.source.path.name} what runs otherwise, or not at all, without a word:{fault}"
             )
         plan = folder / "engine"
         timing_cache = request.timing_cache
@@ -230,7 +232,7 @@ class _Building:
         )
         if end.outcome != "built":
             raise BuildError(explain_end(end, self.source, tensorrt, request.plugins))
-        notes = self.resolved.notes
+        notes = (*([self.source.modified] if self.source.modified else []), *self.resolved.notes)
         plugins = tuple(
             PluginFile(path.name, FILES.digest(str(path)), request.embed) for path in request.plugins
         )

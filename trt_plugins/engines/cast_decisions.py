@@ -6,33 +6,41 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .cast_values import FLOAT, NO_TENSOR, STANDARD, Findings, NarrowCalls, Value, element_types, short_name
+from .cast_flags import HUGE, INTEGERS, SUM, Flags, tensor_flag
+from .cast_values import (
+    DOUBLE,
+    FLOAT,
+    NO_TENSOR,
+    STANDARD,
+    Findings,
+    NarrowCalls,
+    Value,
+    element_types,
+    short_name,
+)
 from .narrow_weights import NarrowPrecision, narrowed
 from .plugin_dtypes import PluginDtypes
 from .precision_rules import (
     AS_THEY_ARE,
-    BOUNDED,
-    ENDS_A_SUM,
+    CONTRACTS,
+    DIVISORS,
     FLAGGED_SUMS,
     SENSITIVE,
-    SPREADS_A_SUM,
-    SPREADS_HUGE,
-    SPREADS_INTEGERS,
+    adds_up,
     form,
 )
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["HUGE", "INTEGERS", "Decision", "Decisions", "row_of"]
+__all__ = ["Decision", "Decisions", "row_of"]
 
-_WIDE_INTEGERS = frozenset({4, 5, 6, 7, 12, 13})  # uint16, int16, int32, int64, uint32, uint64
-INTEGERS, _SUM, HUGE = "integers", "sum", "huge"
 _WHY = {
     INTEGERS: "computed from sizes, positions or indices, which only float32 holds exactly",
-    _SUM: "a step of a sum or normalisation that stays float32",
+    SUM: "a step of a sum, or next to numbers too small, that stays float32",
     HUGE: "its values come from a constant beyond the range",
 }
+_NO_LIMIT = 3.4e38  # a Clip to the largest float32, or nearly, is to no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +64,13 @@ class Decisions:
     """Decides for one model.
 
     Attributes:
-        shapes: dims of values, where they are known.
         keep: names of nodes and operators that stay float32; those found are added to `kept_by_name`.
         optional: by function, the inputs that some call leaves out; None: its body cannot be cast.
     """
 
     precision: NarrowPrecision
     opset: int
-    shapes: Mapping[str, tuple[int | None, ...]]
+    flags: Flags
     plugins: Mapping[tuple[str, str], PluginDtypes]
     keep: frozenset[str]
     optional: Mapping[tuple[str, str], frozenset[int] | None]
@@ -81,18 +88,30 @@ class Decisions:
         operator = node.op_type if node.domain in STANDARD else f"{node.domain}::{node.op_type}"
         if named := self.keep & {node.name, operator, node.op_type}:
             self.kept_by_name |= named
-            return Decision("you asked for it", self._flag(node, given, floats))
+            return Decision("you asked for it", self.flags.made_by(node, given, floats))
         if node.domain not in STANDARD:
             return self._custom(node, given, floats, float_outputs)
         if node.op_type == "Cast":
             return self._cast(node, given)
-        flag = self._flag(node, given, floats)
+        flag = self.flags.made_by(node, given, floats)
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
             self.findings.quantized = True
         if node.op_type in SENSITIVE:
-            return Decision(SENSITIVE[node.op_type], flag or (_SUM if node.op_type in FLAGGED_SUMS else ""))
-        if why := self._spread(node, given, floats):
-            return Decision(_WHY[why], flag)
+            return Decision(SENSITIVE[node.op_type], flag or (SUM if node.op_type in FLAGGED_SUMS else ""))
+        if adds_up(node):
+            return Decision(SENSITIVE["ReduceSum"], flag or SUM)
+        if node.op_type == "Range":
+            return Decision(_WHY[INTEGERS], flag or INTEGERS)
+        if why := self.flags.reaching(node, given, floats):
+            if why == HUGE and node.op_type in CONTRACTS and not flag:
+                self.findings.huge += [name for name in node.output if name]
+            places = self.flags.places(node, given, floats)
+            unfit = self._unfit([given[k] for k in places]) if why == HUGE else None
+            return Decision(unfit[0] if unfit else _WHY[why], flag)
+        if node.op_type == "Constant":  # a sparse one: others are weights
+            return Decision("a sparse constant", self._of_sparse(node))
+        if found := self._attributes(node, flag):
+            return found
         known = form(node.op_type, self.opset, self.precision)
         if known is None:
             return Decision(f"opset {self.opset} has no such operator that is known here")
@@ -126,7 +145,10 @@ class Decisions:
             return Decision(f"{node.op_type} of opset {self.opset} takes no {name}{later}")
         inputs = frozenset(k for k in floats if known.of_input(k) in narrow and k not in untouched)
         if reason := self._unfit([given[k] for k in sorted(inputs)]):
-            return Decision(*reason)
+            # beyond the range and not passed on: a bound of Clip that makes nothing that large
+            return Decision(reason[0], "" if reason[1] == HUGE else reason[1])
+        if zero := self._divides_by_zero(node, given):
+            return Decision(zero)
         outputs = frozenset(k for k in float_outputs if known.of_output(k) in narrow)
         return Decision(inputs=inputs, outputs=outputs)
 
@@ -139,6 +161,10 @@ class Decisions:
             return Decision(
                 "a custom operator of which no plugin library was given: its dtypes are not known"
             )
+        if plugin.data_sizes:
+            return Decision("the data decides how many values come out: rounded, it may select others")
+        if any(self.flags.at(node, k, given[k]) == HUGE for k in floats):
+            return Decision(_WHY[HUGE])
         found = _narrow_row(plugin, node, given, self.precision)
         if found is None:
             name = "float16" if self.precision == "fp16" else "bfloat16"
@@ -163,14 +189,15 @@ class Decisions:
         target = next((a.i for a in node.attribute if a.name == "to"), 0)
         source = given[0]
         assert source is not None
+        flag = self.flags.cast(node, source)
         if target != FLOAT:  # what it makes keeps its type
-            return Decision()
-        if source.type in _WIDE_INTEGERS:
-            return Decision(_WHY[INTEGERS], INTEGERS)
-        if source.flag:
-            return Decision(_WHY[source.flag], source.flag)
+            return Decision(flag=flag)
+        if flag:
+            return Decision(_WHY[flag], flag)
         if source.type is None:
             return Decision("the type of its input is not known")
+        if source.type == DOUBLE:
+            return Decision("the model computes it in float64, for its digits", SUM)
         return Decision(inputs=frozenset({0} if source.type == FLOAT else ()), outputs=frozenset({0}))
 
     def _filled(self, node: onnx.NodeProto, can: bool, since: int | None) -> Decision:
@@ -186,33 +213,53 @@ class Decisions:
         )
         found = narrowed(np.asarray(value, np.float32), self.precision)
         if found.beyond or found.all_zero:
-            return Decision(f"its value {found.largest:g} is outside the range", HUGE if found.beyond else "")
+            return Decision(
+                f"its value {found.largest:g} is outside the range", HUGE if found.beyond else SUM
+            )
+        if found.whole:
+            return Decision(f"its value {found.largest:g} is a whole number that would be rounded", INTEGERS)
         return Decision(outputs=frozenset({0}))
 
-    def _flag(self, node: onnx.NodeProto, given: list[Value | None], floats: list[int]) -> str:
-        why = self._spread(node, given, floats)
-        return "" if node.op_type in BOUNDED or (node.op_type in ENDS_A_SUM and why == _SUM) else why
+    def _attributes(self, node: onnx.NodeProto, flag: str) -> Decision | None:
+        """Why numbers in the node itself cannot be converted."""
+        import numpy as np
 
-    def _spread(self, node: onnx.NodeProto, given: list[Value | None], floats: list[int]) -> str:
-        """The flag that reaches this node from its inputs, where it stays float32 for it."""
-        values = [v for k in floats if (v := given[k]) is not None]
-        flags = {v.flag for v in values}
-        operator = node.op_type if node.domain in STANDARD else ""
-        if HUGE in flags and operator in SPREADS_HUGE:
-            return HUGE
-        if _SUM in flags and operator in SPREADS_A_SUM | ENDS_A_SUM:
-            return _SUM
-        alone = INTEGERS in flags and all(v.flag == INTEGERS or v.stored is not None for v in values)
-        if alone and (operator in SPREADS_INTEGERS | BOUNDED or self._outer_product(node, given)):
-            return INTEGERS
+        for attribute in node.attribute:
+            numbers = np.asarray(
+                [attribute.f, *attribute.floats], np.float32
+            )  # f is 0 where it is not the one
+            found = narrowed(numbers, self.precision)
+            name = attribute.name
+            if node.op_type == "Clip" and name in ("min", "max") and found.beyond:
+                above = attribute.f > 0
+                if abs(attribute.f) >= _NO_LIMIT and above == (name == "max"):
+                    continue
+                flag = HUGE if above == (name == "min") else flag
+            elif found.beyond:
+                flag = HUGE
+            if found.beyond or found.all_zero:
+                what = "is beyond the range" if found.beyond else "would become zero"
+                return Decision(
+                    f"its attribute {name} ({found.largest:g}) {what}", flag if found.beyond else flag or SUM
+                )
+        return None
+
+    def _divides_by_zero(self, node: onnx.NodeProto, given: list[Value | None]) -> str:
+        for place in DIVISORS.get(node.op_type, ()):
+            value = given[place] if place < len(given) else None
+            if value is not None and value.stored is not None and value.stored.narrow(self.precision).zeros:
+                return f"values of its constant {value.name}, which it divides by, would become zero"
         return ""
 
-    def _outer_product(self, node: onnx.NodeProto, given: list[Value | None]) -> bool:
-        """Positions times frequencies: a product whose inner size is 1, no layer of a network."""
-        if node.op_type != "MatMul" or not given or given[0] is None:
-            return False
-        shape = self.shapes.get(given[0].name)
-        return bool(shape) and shape is not None and shape[-1] == 1
+    def _of_sparse(self, node: onnx.NodeProto) -> str:
+        return next(
+            (
+                tensor_flag(a.sparse_tensor.values, self.precision)
+                for a in node.attribute
+                if a.HasField("sparse_tensor")
+            ),
+            "",
+        )
 
     def _unfit(self, values: list[Value | None]) -> tuple[str, str] | None:
         """Why constants cannot be converted, and the flag of what is computed with them."""
@@ -228,7 +275,7 @@ class Decisions:
                     HUGE,
                 )
             if found.all_zero:
-                return f"its constant {value.name} ({found.largest:g}) would become zero", ""
+                return f"its constant {value.name} ({found.largest:g}) would become zero", SUM
         return None
 
 

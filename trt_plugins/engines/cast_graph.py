@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .cast_decisions import HUGE, INTEGERS, Decision, Decisions, row_of
+from .cast_decisions import Decision, Decisions, row_of
+from .cast_flags import HUGE, INTEGERS, tensor_flag
 from .cast_values import (
+    DOUBLE,
     FLOAT,
     NO_TENSOR,
     STANDARD,
+    WIDE_INTEGERS,
     Findings,
     Scope,
     Stored,
     Value,
     copied,
     element_types,
+    numbers_of,
     short_name,
     to_tensor,
 )
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Casting"]
 
 _CONSTANTS = ("value", "value_float", "value_floats")
+_INT64 = 7
 _AS_IT_COMES = ("Shape", "Size", "Cast")  # they take every type, so that nothing needs to be cast for them
 
 
@@ -60,21 +65,42 @@ class Casting:
 
     # --- a graph -------------------------------------------------------------------------------------------------
 
-    def graph(self, graph: onnx.GraphProto, parent: Scope | None = None) -> None:
-        """Cast a graph in place, and the graphs inside of its nodes. Its inputs and outputs keep their types."""
+    def graph(
+        self, graph: onnx.GraphProto, parent: Scope | None = None, flags: Sequence[str] = ()
+    ) -> list[str]:
+        """Cast a graph in place, and the graphs inside of its nodes. Its inputs and outputs keep their types.
+
+        `flags`: of its inputs. Returns those of its outputs.
+        """
         scope = Scope(parent, graph)
         given = {value.name for value in graph.input}
-        for value in graph.input:
-            scope.values[value.name] = Value(value.name, self._declared(value))
+        for k, value in enumerate(graph.input):
+            flag = flags[k] if k < len(flags) else ""
+            scope.values[value.name] = Value(value.name, self._declared(value), flag=flag)
         for tensor in graph.initializer:
-            if tensor.name not in given:
-                scope.values[tensor.name] = self._constant(tensor, graph)
+            found = self._constant(tensor, graph)
+            if tensor.name in given and found.stored is not None:
+                found.stored.wide_used = (
+                    True  # its input stays float32; a narrow form of it gets a name of its own
+                )
+            scope.values[tensor.name] = found
         for sparse in graph.sparse_initializer:
-            scope.values[sparse.values.name] = Value(sparse.values.name, sparse.values.data_type)
+            scope.values[sparse.values.name] = Value(
+                sparse.values.name,
+                sparse.values.data_type,
+                flag=tensor_flag(sparse.values, self.precision),
+            )
         outputs = {value.name for value in graph.output}
         for node in graph.node:
             self._node(node, scope, outputs)
+        found_flags = [self._flag_of(scope.find(value.name)) for value in graph.output]
         self._finish(graph, scope, top=parent is None)
+        return found_flags
+
+    def _flag_of(self, value: Value | None) -> str:
+        if value is None:
+            return ""
+        return tensor_flag(value.stored.tensor, self.precision) if value.stored is not None else value.flag
 
     def _finish(self, graph: onnx.GraphProto, scope: Scope, *, top: bool) -> None:
         for output in graph.output:
@@ -109,6 +135,8 @@ class Casting:
         if self._take_constant(node, scope):
             return
         given = [scope.find(name) if name else None for name in node.input]
+        if self._fold(node, given, scope):
+            return
         made = [self._type_of_output(node, k, given) for k in range(len(node.output))]
         subgraphs = [a.g for a in node.attribute if a.HasField("g")]
         subgraphs += [g for a in node.attribute for g in a.graphs]
@@ -119,6 +147,8 @@ class Casting:
             found = Decision("values that enter and leave its graphs stay float32; the nodes inside are cast")
         elif floats or float_outputs:
             found = self.decisions.decide(node, given, floats, float_outputs)
+        elif not subgraphs:
+            found = Decision(flag=self.decisions.flags.passed_on(node, given))
         if found.reason:
             self._keep(node, found.reason)
         for k, value in enumerate(given):
@@ -131,8 +161,7 @@ class Casting:
                 node.input[k] = value.name
                 if value.stored is not None:
                     value.stored.wide_used = True
-        for graph in subgraphs:
-            self.graph(graph, scope)
+        flags = self._inside(node, given, subgraphs, scope)
         if found.inputs or found.outputs:
             self.findings.narrow_nodes += 1
             self._adjust(node)
@@ -144,8 +173,30 @@ class Casting:
             node.output[k] = own
             if narrow and own == name:
                 self.narrowed_values.add(name)
-            scope.values[name] = Value(own, made[k], narrow, found.flag if made[k] == FLOAT else "")
+            flag = flags[k] if k < len(flags) else found.flag
+            content = given[0].content if node.op_type == "Identity" and given and given[0] else None
+            carried = made[k] in (None, FLOAT, DOUBLE, NO_TENSOR, *WIDE_INTEGERS)
+            if made[k] in WIDE_INTEGERS and floats and node.op_type != "Cast":
+                carried = False  # where it is, not what it is
+            scope.values[name] = Value(own, made[k], narrow, flag if carried else "", content=content)
         scope.nodes.append(node)
+
+    def _inside(
+        self, node: onnx.NodeProto, given: list[Value | None], graphs: list[onnx.GraphProto], scope: Scope
+    ) -> list[str]:
+        """Cast the graphs of a node. Returns the flags of the node's outputs: what any of the graphs gives them."""
+        entering = [self._flag_of(value) for value in given]
+        if node.op_type == "Loop":
+            entering = ["", *entering[1:]]  # the number of the turn for how many there are
+        elif node.op_type != "Scan":
+            entering = []
+        leaving = [self.graph(graph, scope, entering) for graph in graphs]
+        if node.op_type == "Loop":
+            leaving = [flags[1:] for flags in leaving]
+        most = max(map(len, leaving), default=0)
+        order = ("", INTEGERS, HUGE)
+        found = [[flags[k] for flags in leaving if k < len(flags)] for k in range(most)]
+        return [max(f, key=lambda x: order.index(x) if x in order else 0) for f in found]
 
     def _adjust(self, node: onnx.NodeProto) -> None:
         """Attributes that name a type."""
@@ -181,18 +232,34 @@ class Casting:
 
     def _take_constant(self, node: onnx.NodeProto, scope: Scope) -> bool:
         """A Constant of floats is a weight like any other."""
+        import numpy as np
         from onnx import numpy_helper
 
         if node.op_type != "Constant" or node.domain not in STANDARD or len(node.attribute) != 1:
             return False
         attribute = node.attribute[0]
-        if attribute.name not in _CONSTANTS or (attribute.name == "value" and attribute.t.data_type != FLOAT):
+        if attribute.name in ("value_int", "value_ints"):
+            whole = np.asarray(
+                attribute.i if attribute.name == "value_int" else list(attribute.ints), np.int64
+            )
+            scope.values[node.output[0]] = Value(node.output[0], _INT64, content=whole)
+            scope.nodes.append(node)
+            return True
+        if attribute.name == "value" and attribute.t.data_type != FLOAT:
+            tensor = attribute.t
+            scope.values[node.output[0]] = Value(
+                node.output[0],
+                tensor.data_type,
+                flag=self._huge_flag(tensor),
+                content=numbers_of(tensor),
+            )
+            scope.nodes.append(node)
+            return True
+        if attribute.name not in _CONSTANTS:
             return False
         if attribute.name == "value":
             tensor = copied(attribute.t)
         else:
-            import numpy as np
-
             number = attribute.f if attribute.name == "value_float" else list(attribute.floats)
             tensor = numpy_helper.from_array(np.asarray(number, np.float32))
         tensor.name = node.output[0]
@@ -201,8 +268,53 @@ class Casting:
 
     def _constant(self, tensor: onnx.TensorProto, graph: onnx.GraphProto) -> Value:
         if tensor.data_type != FLOAT:
-            return Value(tensor.name, tensor.data_type)
+            return Value(
+                tensor.name, tensor.data_type, flag=self._huge_flag(tensor), content=numbers_of(tensor)
+            )
         return Value(tensor.name, FLOAT, stored=Stored(tensor, graph))
+
+    def _huge_flag(self, tensor: onnx.TensorProto) -> str:
+        """Whole numbers are flagged where they are cast to float32, for whatever is in them."""
+        found = tensor_flag(tensor, self.precision)
+        return "" if found == INTEGERS and tensor.data_type in WIDE_INTEGERS else found
+
+    def _fold(self, node: onnx.NodeProto, given: list[Value | None], scope: Scope) -> bool:
+        """A constant of another type that is cast to float32 is a weight. CastLike becomes Cast."""
+        import numpy as np
+        from onnx import helper, numpy_helper
+
+        if node.domain not in STANDARD or not given or given[0] is None:
+            return False
+        if (
+            node.op_type == "CastLike"
+            and len(given) == 2
+            and given[1] is not None
+            and (given[1].type or 0) > 0
+        ):
+            node.attribute.append(helper.make_attribute("to", given[1].type))
+            node.op_type = "Cast"
+            del node.input[1:]
+            del given[1:]
+        content = given[0].content
+        if given[0].stored is not None:
+            content = numpy_helper.to_array(given[0].stored.tensor)
+        if node.op_type != "Cast" or content is None:
+            return False
+        target = next((a.i for a in node.attribute if a.name == "to"), 0)
+        name = node.output[0]
+        with np.errstate(all="ignore"):
+            if target == FLOAT:
+                tensor = numpy_helper.from_array(np.asarray(content.astype(np.float32)), name)
+                scope.values[name] = self._constant(tensor, scope.graph)
+                return True
+            if target != DOUBLE:
+                return False
+            content = content.astype(np.float64)
+        node.input[0] = self._as(given[0], False, scope) if given[0].stored is not None else given[0].name
+        flag = tensor_flag(numpy_helper.from_array(content), self.precision)
+        scope.values[name] = Value(name, DOUBLE, flag=flag, content=content)
+        scope.nodes.append(node)
+        return True
 
     def _as(self, value: Value, narrow: bool, scope: Scope) -> str:
         """The name of a value in the type that is wanted, with a cast where there is none yet."""
@@ -228,6 +340,8 @@ class Casting:
             stored.narrow_name = self._fresh(stored.tensor.name)
             if found.zeros:
                 self.findings.zeros[stored.tensor.name] = found.zeros, found.count
+            if found.rounded:
+                self.findings.rounded[stored.tensor.name] = found.rounded, found.count
             if found.subnormal:
                 self.findings.subnormal[stored.tensor.name] = found.subnormal, found.count
         return stored.narrow_name

@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .narrow_weights import Narrowed, NarrowPrecision, narrowed
+from .narrow_weights import Array, Narrowed, NarrowPrecision, narrowed
 from .record import KeptFloat32
 
 if TYPE_CHECKING:
     import onnx
 
 __all__ = [
+    "DOUBLE",
     "FLOAT",
     "NO_TENSOR",
     "STANDARD",
+    "WIDE_INTEGERS",
     "Findings",
     "NarrowCalls",
     "Scope",
@@ -22,24 +24,35 @@ __all__ = [
     "Value",
     "copied",
     "element_types",
+    "numbers_of",
     "short_name",
     "to_tensor",
 ]
 
 FLOAT = 1  # TensorProto.FLOAT
+DOUBLE = 11
+WIDE_INTEGERS = frozenset({4, 5, 6, 7, 12, 13})  # uint16, int16, int32, int64, uint32, uint64
 NO_TENSOR = -1  # a sequence or an optional
 STANDARD = ("", "ai.onnx")
 
 
 @dataclass(slots=True)
 class Value:
-    """A value of a graph. `type`: its element type in the original, None where not known; `narrow`: is it now narrower."""
+    """A value of a graph.
+
+    Attributes:
+        type: its element type in the original, None where not known.
+        narrow: it is narrower now.
+        flag: why what is computed from it stays float32; of float64 and whole numbers, once they are cast to float32.
+        stored: a float32 constant. content: a constant of another type.
+    """
 
     name: str
     type: int | None
     narrow: bool = False
     flag: str = ""
     stored: Stored | None = None
+    content: Array | None = None
 
 
 @dataclass(slots=True)
@@ -59,6 +72,14 @@ class Stored:
         if self.converted is None:
             self.converted = narrowed(numpy_helper.to_array(self.tensor), precision)
         return self.converted
+
+    def sign(self) -> float:
+        """Of its value that is largest in magnitude."""
+        import numpy as np
+        from onnx import numpy_helper
+
+        values = numpy_helper.to_array(self.tensor).ravel()
+        return float(np.sign(values[np.nanargmax(np.abs(values))])) if values.size else 0.0
 
 
 @dataclass(slots=True)
@@ -103,6 +124,7 @@ class Findings:
     huge: list[str] = field(default_factory=list)
     zeros: dict[str, tuple[int, int]] = field(default_factory=dict)
     subnormal: dict[str, tuple[int, int]] = field(default_factory=dict)
+    rounded: dict[str, tuple[int, int]] = field(default_factory=dict)
     newer: dict[str, int] = field(default_factory=dict)
     bodies: dict[tuple[str, str], NarrowCalls] = field(default_factory=dict)
     quantized: bool = False
@@ -118,6 +140,15 @@ def element_types() -> dict[str, int]:
         "float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "bool": 9,
         "float16": kinds.FLOAT16, "float64": kinds.DOUBLE, "bfloat16": kinds.BFLOAT16, "uint32": 12, "uint64": 13,
     }  # fmt: skip
+
+
+def numbers_of(tensor: onnx.TensorProto) -> Array | None:
+    """The numbers in a constant that a cast could make float32 of, with rounding; None for other types."""
+    from onnx import numpy_helper
+
+    if tensor.data_type not in (FLOAT, DOUBLE, *WIDE_INTEGERS):
+        return None
+    return numpy_helper.to_array(tensor)
 
 
 def short_name(precision: NarrowPrecision) -> str:

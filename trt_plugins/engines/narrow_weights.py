@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["NarrowPrecision", "Narrowed", "element_type", "narrowed"]
+__all__ = ["Array", "NarrowPrecision", "Narrowed", "element_type", "narrowed"]
 
 Array = npt.NDArray[Any]
 NarrowPrecision = Literal["fp16", "bf16"]
@@ -28,6 +25,8 @@ class Narrowed:
         largest: magnitude of the largest finite value.
         zeros: values that have become zero and were not.
         subnormal: values that have become subnormal, with fewer digits than others.
+        rounded: whole numbers that have become others.
+        whole: all finite values are whole numbers, and some were rounded: positions, say.
     """
 
     values: Array
@@ -36,6 +35,8 @@ class Narrowed:
     largest: float
     zeros: int
     subnormal: int
+    rounded: int = 0
+    whole: bool = False
 
     @property
     def all_zero(self) -> bool:
@@ -62,6 +63,13 @@ def narrowed(values: Array, precision: NarrowPrecision) -> Narrowed:
     magnitude = np.abs(values)
     there = magnitude > 0
     gone = there & (found == 0)
+    exact = 2048.0 if precision == "fp16" else 256.0  # whole numbers up to it are all there
+    large = finite & (magnitude > exact)
+    rounded, whole = 0, False
+    if large.any():
+        wide = found.astype(np.float32)
+        rounded = int((large & np.isfinite(wide) & (wide != values) & (np.floor(values) == values)).sum())
+        whole = rounded > 0 and bool((np.floor(values) == values)[finite].all())
     return Narrowed(
         values=found,
         count=int(values.size),
@@ -69,4 +77,6 @@ def narrowed(values: Array, precision: NarrowPrecision) -> Narrowed:
         largest=float(magnitude[finite].max()) if finite.any() else 0.0,
         zeros=int(gone.sum()),
         subnormal=int((there & ~gone & (np.abs(found.astype(np.float32)) < tiny)).sum()),
+        rounded=rounded,
+        whole=whole,
     )

@@ -21,12 +21,14 @@ class PluginDtypes:
         inputs: names in order. variadic: the place of the list among them, where there is one.
         outputs: names in order.
         rows: dtypes by input and by output, `float16`; one for each kernel.
+        data_sizes: the data decides how large some output is.
     """
 
     inputs: tuple[str, ...]
     variadic: int | None
     outputs: tuple[str, ...]
     rows: tuple[tuple[Mapping[str, str], Mapping[str, str]], ...]
+    data_sizes: bool = False
 
     def name_of(self, place: int, count: int) -> str:
         """The input that a node's value at `place` is of; empty where it is none. `count`: of the node's inputs."""
@@ -58,6 +60,7 @@ def plugin_dtypes(manifests: Iterable[Mapping[str, Any]]) -> dict[OperatorKey, P
                     variadic=forms.index("variadic") if "variadic" in forms else None,
                     outputs=tuple(str(o) for o in entry["outputs"]),
                     rows=tuple((_texts(r["inputs"]), _texts(r["outputs"])) for r in entry["signatures"]),
+                    data_sizes=bool(entry.get("data_sizes")),
                 )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise UsageError(

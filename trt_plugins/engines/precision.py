@@ -20,13 +20,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ExportError, ModelFileError, UsageError
+from ...errors import DeployOpsError, ExportError, ModelFileError, UsageError
 from .cast_decisions import Decisions
+from .cast_flags import Flags
 from .cast_graph import Casting
+from .cast_input import check_tensors, inlined
 from .cast_values import NO_TENSOR, STANDARD, Findings, NarrowCalls
 from .narrow_weights import NarrowPrecision, element_type
 from .plugin_dtypes import PluginDtypes
 from .record import KeptFloat32
+from .source_model import graphs_of
 
 if TYPE_CHECKING:
     import onnx
@@ -35,7 +38,7 @@ __all__ = ["CastModel", "cast_model"]
 
 _SMALL = 1024  # elements of a weight that shape inference may want the values of
 _SHOWN = 5
-_CAST_LIKE = 15  # the opset that has it
+_NO_INPUTS_NEEDED = 4  # the IR version from which weights need not be inputs too
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,27 +74,44 @@ def cast_model(
 
     Raises:
         UsageError: an entry of `keep` that nothing in the model is called; weights that are not loaded.
-        ModelFileError: the model breaks ONNX's rules, so that its types are not known.
+        ModelFileError: the model is damaged, or breaks ONNX's rules so that its types are not known; its functions call
+            themselves or each other without end.
         ExportError: the result does.
     """
     import onnx
 
-    plugins = plugins or {}
-    _check_loaded(model)
+    try:
+        return _cast(model, precision, keep, plugins or {})
+    except DeployOpsError:
+        raise
+    except (ValueError, TypeError, RuntimeError, onnx.checker.ValidationError) as error:
+        raise ModelFileError(
+            f"the model is damaged or breaks ONNX's rules: {_one_line(error)}. Export it again"
+        ) from error
+
+
+def _cast(
+    model: onnx.ModelProto,
+    precision: NarrowPrecision,
+    keep: Sequence[str],
+    plugins: Mapping[tuple[str, str], PluginDtypes],
+) -> CastModel:
+    import onnx
+
+    check_tensors(model)
     inputs = _io(model)
     light, weights = _without_weights(model)
-    light, optional = _inlined(light, plugins)
+    light, optional = inlined(light, plugins)
     opset = next((o.version for o in light.opset_import if o.domain in STANDARD), 0)
     types, shapes = _types(light, weights)
     light.graph.initializer.extend(weights)
-    decisions = Decisions(precision, opset, shapes, plugins, frozenset(keep), optional, Findings())
+    decisions = Decisions(
+        precision, opset, Flags(precision, opset, shapes), plugins, frozenset(keep), optional, Findings()
+    )
     casting = Casting(decisions, types, set(_all_names(light.graph)))
     casting.graph(light.graph)
     if unknown := [k for k in keep if k not in decisions.kept_by_name]:
-        raise UsageError(
-            f"nothing in the model is called {unknown[0]!r}, or it has no float32: `keep` names nodes or operators, as "
-            '"Conv" or "acme::Norm"'
-        )
+        raise UsageError(_unknown(unknown[0], model))
     narrow = casting.narrowed_values | set(casting.renamed.values())
     for graph in _graphs(light.graph):
         for node in graph.node:
@@ -107,6 +127,7 @@ def cast_model(
             _wrap(function, calls)
     if not any(o.domain in STANDARD for o in light.opset_import):
         light.opset_import.add(domain="", version=onnx.defs.onnx_opset_version())
+    light.ir_version = max(light.ir_version, _NO_INPUTS_NEEDED)
     _check(light, inputs)
     return CastModel(
         light,
@@ -116,18 +137,36 @@ def cast_model(
     )
 
 
+def _unknown(name: str, model: onnx.ModelProto) -> str:
+    """What is said of an entry of `keep` that keeps nothing."""
+    import difflib
+
+    named: dict[str, str] = {}  # as one would spell it -> as it is called
+    operators: dict[str, str] = {}
+    for graph in graphs_of(model):
+        for node in graph.node:
+            operator = node.op_type if node.domain in STANDARD else f"{node.domain}::{node.op_type}"
+            operators |= {_spelled(operator): operator, _spelled(node.op_type): operator}
+            if node.name:
+                named[_spelled(node.name)] = node.name
+    there = name in {*named.values(), *operators.values()}
+    if there:
+        return f"--keep-float32 {name}: it has no float32 in this model, or is a function that was put where it is called"
+    known = named | operators
+    own = _spelled(name)
+    close = [own] if own in known else difflib.get_close_matches(own, known, 1)
+    meant = f". Did you mean {known[close[0]]}?" if close else ""
+    return (
+        f"--keep-float32 {name}: nothing in the model is called {name!r}{meant or '.'} It takes names of nodes or operators, as "
+        '"/head/MatMul", "Conv" or "acme::Norm"'
+    )
+
+
+def _spelled(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())
+
+
 # --- before ------------------------------------------------------------------------------------------------------
-
-
-def _check_loaded(model: onnx.ModelProto) -> None:
-    import onnx
-
-    for graph in _graphs(model.graph):
-        for tensor in graph.initializer:
-            if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                raise UsageError(
-                    f"the weight {tensor.name} is in a side file and not loaded: load the model with onnx.load(path)"
-                )
 
 
 def _without_weights(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[onnx.TensorProto]]:
@@ -148,32 +187,6 @@ def _copy_fields(source: Any, target: Any, but: str) -> None:
             getattr(target, field.name).extend(value)
         else:
             getattr(target, field.name).CopyFrom(value)
-
-
-def _inlined(
-    light: onnx.ModelProto, plugins: Mapping[tuple[str, str], PluginDtypes]
-) -> tuple[onnx.ModelProto, dict[tuple[str, str], frozenset[int] | None]]:
-    """Functions without a plugin put where they are called; of the others, the inputs that some call leaves out."""
-    from onnx import inliner
-
-    functions = [(f.domain, f.name) for f in light.functions]
-    if any(key not in plugins for key in functions):
-        light = inliner.inline_selected_functions(light, [key for key in functions if key not in plugins])
-    optional: dict[tuple[str, str], frozenset[int] | None] = {}
-    for function in light.functions:
-        key = (function.domain, function.name)
-        version = next((o.version for o in function.opset_import if o.domain in STANDARD), 0)
-        if version < _CAST_LIKE:
-            optional[key] = None
-            continue
-        missing: set[int] = set()
-        for graph in [*_graphs(light.graph), *light.functions]:
-            for node in graph.node:
-                if (node.domain, node.op_type) == key:
-                    given = [*node.input, *[""] * (len(function.input) - len(node.input))]
-                    missing |= {k for k, name in enumerate(given) if not name}
-        optional[key] = frozenset(missing)
-    return light, optional
 
 
 def _types(
@@ -300,11 +313,13 @@ def _warnings(found: Findings, precision: NarrowPrecision) -> Iterator[str]:
         yield f"weights that became zero in {name}: {_counts(found.zeros)}"
     if found.subnormal:
         yield f"weights that have lost digits, being smaller than {name}'s normal numbers: {_counts(found.subnormal)}"
+    if found.rounded:
+        yield f"weights with whole numbers beyond {exact} that {name} rounds: {_counts(found.rounded)}"
     if found.integers:
         yield (
             f"whole numbers that become {name}: {_listed(found.integers)}. Beyond {exact} they are rounded"
             + (f", beyond {limit} infinite" if precision == "fp16" else "")
-            + "; name the node that takes them in `keep` where they can be that large"
+            + "; name the node that takes them in --keep-float32 where they can be that large"
         )
     if found.huge:
         yield f"values that may be beyond {limit}, and are then infinite: {_listed(found.huge)}"

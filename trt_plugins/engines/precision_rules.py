@@ -11,21 +11,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .narrow_weights import NarrowPrecision
+
+if TYPE_CHECKING:
+    import onnx
 
 __all__ = [
     "AS_THEY_ARE",
     "BOUNDED",
+    "COMPARES",
+    "CONTRACTS",
+    "DIVISORS",
     "ENDS_A_SUM",
+    "ENDS_HUGE",
     "FLAGGED_SUMS",
     "MOVES",
     "SENSITIVE",
     "SPREADS_A_SUM",
-    "SPREADS_HUGE",
     "SPREADS_INTEGERS",
+    "SPREADS_PLAIN",
     "Form",
+    "adds_up",
     "form",
 ]
 
@@ -34,6 +42,7 @@ _NORM = "a normalisation: its sums of squares overflow float16"
 _EXPONENTIAL = "its result leaves the range or the digits of float16 for moderate inputs"
 _SCALES = "scales of quantization lose digits in a narrower type"
 _RANDOM = "it draws its numbers in float32"
+_PLACES = "its coordinates need the digits"
 
 # operator -> reason
 SENSITIVE: Mapping[str, str] = {
@@ -41,7 +50,7 @@ SENSITIVE: Mapping[str, str] = {
         (
             "ReduceSum", "ReduceMean", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum",
             "ReduceLogSumExp", "CumSum", "CumProd", "GlobalLpPool", "LpPool",
-            "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss",
+            "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss", "DFT", "STFT", "Det", "Col2Im",
         ),
         _SUMS,
     ),
@@ -61,6 +70,7 @@ SENSITIVE: Mapping[str, str] = {
     **dict.fromkeys(
         ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"), _RANDOM
     ),
+    **dict.fromkeys(("RoiAlign", "MaxRoiPool", "AffineGrid"), _PLACES),
 }  # fmt: skip
 
 # Results of these may lie beyond float16 themselves: what is computed from them at once stays float32 too, so that the
@@ -71,35 +81,65 @@ FLAGGED_SUMS = frozenset(
         "Exp", "Pow", "Reciprocal", "Sinh", "Cosh", "Tan",
     }
 )  # fmt: skip
+# What comes out was there before: moved, copied or selected.
 MOVES = frozenset(
     {
         "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Slice", "Concat", "Gather", "Identity",
-        "Tile", "Split",
+        "Tile", "Split", "Trilu", "Pad", "GatherElements", "GatherND", "Scatter", "ScatterElements", "ScatterND",
+        "TensorScatter", "DepthToSpace", "SpaceToDepth", "Compress", "Unique", "ReverseSequence", "TopK", "MaxPool",
+        "MaxUnpool", "ReduceMax", "ReduceMin", "OneHot", "CenterCropPad", "Dropout", "Where", "SequenceConstruct",
+        "SequenceInsert", "SequenceErase", "SequenceAt", "SequenceEmpty", "SplitToSequence", "ConcatFromSequence",
+        "Optional", "OptionalGetElement", "Resize", "Upsample",
     }
 )  # fmt: skip
-_PLAIN = frozenset({"Add", "Sub", "Sum", "Max", "Min", "Clip", "Neg", "Abs"})
-SPREADS_A_SUM = _PLAIN | MOVES | {"Sqrt", "Reciprocal", "Log"}
+_PLAIN = frozenset({"Add", "Sub", "Sum", "Mean", "Max", "Min", "Clip", "Neg", "Abs"})
+COMPARES = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"})
+SPREADS_A_SUM = _PLAIN | COMPARES | MOVES | {"Sqrt", "Reciprocal", "Log"}
 ENDS_A_SUM = frozenset({"Mul", "Div"})
-SPREADS_HUGE = _PLAIN | MOVES | {"Mul", "Div", "Where"}
-SPREADS_INTEGERS = SPREADS_HUGE | {
-    "Floor",
-    "Ceil",
-    "Round",
-    "Sqrt",
-    "Pow",
-    "Reciprocal",
-    "Mod",
-    "Exp",
-    "Log",
-    "Range",
-    "Sign",
-}
+SPREADS_PLAIN = _PLAIN | MOVES | {"Mod"}
+SPREADS_INTEGERS = SPREADS_PLAIN | {
+    "Mul", "Div", "Floor", "Ceil", "Round", "Sqrt", "Pow", "Reciprocal", "Exp", "Log", "Range", "Sign", "Relu",
+    "CumSum", "ReduceSum", "ReduceMean", "ReduceProd",
+}  # fmt: skip
 BOUNDED = frozenset(
     {"Sin", "Cos", "Sigmoid", "Tanh", "Sign", "Erf"}
 )  # integers go in, small numbers come out
 
+# Of a constant beyond the range, what comes out of these is not beyond it for that alone. Any other operator passes it on.
+CONTRACTS = frozenset(
+    {"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "GRU", "LSTM", "RNN", "DeformConv"}
+)
+ENDS_HUGE = BOUNDED | CONTRACTS | COMPARES | {
+    "Softmax", "Hardmax", "HardSigmoid", "Softsign", "Atan", "Exp", "Log", "Reciprocal", "Attention", "ArgMax", "ArgMin",
+    "LayerNormalization", "GroupNormalization", "InstanceNormalization", "RMSNormalization", "LpNormalization",
+    "MeanVarianceNormalization", "LRN", "Shape", "Size", "IsNaN", "IsInf", "NonZero", "NonMaxSuppression",
+    "QuantizeLinear", "DynamicQuantizeLinear", "Bernoulli", "Multinomial", "RandomNormalLike", "RandomUniformLike",
+}  # fmt: skip
+
+# Places that are divided by: where one value of them became zero, the result would be infinite.
+DIVISORS: Mapping[str, frozenset[int]] = {"Div": frozenset({1}), "BatchNormalization": frozenset({4})}
+
 # Inputs that stay as they are though the type could be narrower: operator -> places.
-AS_THEY_ARE: Mapping[str, frozenset[int]] = {"Resize": frozenset({1})}  # its region, in coordinates
+AS_THEY_ARE: Mapping[str, frozenset[int]] = {  # both in coordinates
+    "Resize": frozenset({1}),
+    "GridSample": frozenset({1}),
+}
+
+
+def adds_up(node: onnx.NodeProto) -> bool:
+    """Sums that an attribute asks for: a scatter that reduces, an Einsum that sums within one operand.
+
+    An index that two operands have is a product of matrices, as in MatMul.
+    """
+    if node.op_type in ("ScatterElements", "ScatterND"):
+        return any(a.name == "reduction" and a.s in (b"add", b"mul") for a in node.attribute)
+    if node.op_type != "Einsum":
+        return False
+    equation = next((a.s.decode(errors="replace") for a in node.attribute if a.name == "equation"), "")
+    left, arrow, right = equation.replace(" ", "").replace("...", "").partition("->")
+    operands = left.split(",")
+    kept = set(right) if arrow else {c for c in left if left.count(c) == 1}
+    return any(sum(c in o for o in operands) == 1 for c in set(left) - kept - {","})
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ __all__ = ["GRAMMAR", "profile_text", "read_profile", "shape_text"]
 
 GRAMMAR = "'x=1x3x224x224,8x3x224x224,32x3x224x224' (the smallest, the best and the largest shape)"
 
-_ENTRY = re.compile(r"\s*(?P<name>.+?)\s*=(?P<shapes>[-\dx,\s]*)(?:;|$)", re.DOTALL)
+_ENTRY = re.compile(r"\s*(?P<name>.+?)\s*=(?P<shapes>[-0-9x,\s]*)(?:;|$)", re.DOTALL)
 _WRONG_ENTRY = re.compile(r"\s*(?P<name>.+?)\s*=(?P<shapes>[^=;]*)(?:;|$)", re.DOTALL)
-_SHAPE = re.compile(r"-?\d{1,10}(x-?\d{1,10})*")
+_SHAPE = re.compile(r"-?[0-9]{1,10}(x-?[0-9]{1,10})*")
 _LARGEST = 2**31 - 1  # TensorRT's sizes; its values of shape inputs too
 _MOST_TEXT = 10_000
 

@@ -1,7 +1,7 @@
 """Optimization profiles: derived from the ranges that the export recorded, or given and held against the model.
 
 TensorRT checks little of a profile and late; what it refuses, it refuses with the name of a function. Here everything is
-checked before a build begins, and all that is wrong with a profile is said at once.
+checked before a build begins, and all that is wrong with all profiles is said at once.
 """
 
 from __future__ import annotations
@@ -36,12 +36,15 @@ def resolve_profiles(model: SourceModel, given: Sequence[str | Mapping[str, Any]
     Raises UsageError with all that is wrong with a profile, or with what to write where none can be derived.
     """
     if given:
-        profiles = [read_profile(one) for one in given]
+        profiles = [_blanks_back(model, read_profile(one)) for one in given]
+        told = []
         for number, profile in enumerate(profiles, 1):
             faults = _faults(model, profile)
             if faults:
                 which = f"profile {number}" if len(profiles) > 1 else "the profile"
-                raise UsageError("\n  ".join([f"{which} does not fit {model.path.name}:", *faults]))
+                told.append("\n  ".join([f"{which} does not fit {model.path.name}:", *faults]))
+        if told:
+            raise UsageError("\n".join(told))
         # inputs in the model's order, so that equal profiles are equal
         order = [i.name for i in model.inputs]
         return Profiles(tuple({n: p[n] for n in order if n in p} for p in profiles))
@@ -58,6 +61,20 @@ def holds_values(tensor: TensorRecord) -> bool:
 
 def _variable(tensor: TensorRecord) -> list[str]:
     return [dim for dim in tensor.dims if isinstance(dim, str)]
+
+
+def _blanks_back(model: SourceModel, profile: Profile) -> Profile:
+    """Names of inputs that begin or end with blanks, which the text of a profile does not show."""
+    known = {tensor.name for tensor in model.inputs}
+    by_stripped: dict[str, list[str]] = {}
+    for name in known:
+        by_stripped.setdefault(name.strip(), []).append(name)
+    return {
+        alike[0]
+        if name not in known and len(alike := by_stripped.get(name.strip(), [])) == 1
+        else name: shapes
+        for name, shapes in profile.items()
+    }
 
 
 # --- given ones --------------------------------------------------------------------------------------------------

@@ -90,6 +90,10 @@ def _target(out: str | os.PathLike[str]) -> Path:
     path = Path(out)
     if not str(out) or path.is_dir():
         raise UsageError(f"{str(out)!r} is a folder; the engine's file is expected")
+    if not path.name.isprintable():
+        raise UsageError(
+            f"{path.name!r}: the engine's name has control characters, which its sidecar does not take"
+        )
     if not path.parent.is_dir():
         raise UsageError(f"{path}: the folder {path.parent} does not exist")
     if (

@@ -123,7 +123,7 @@ def show_engine(
         assert header is not None
         return Shown(path, None, header, file, host, *_by_header(known, header, host, file))
     given = None if plugins is None else {Path(p).name: _digest(Path(p)) for p in plugins}
-    digest = None if model is None else read_source_model(model).sha256
+    digest = None if model is None else read_source_model(model, allow_modified=True).sha256
     return Shown(
         path,
         record,

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import ModelFileError, UsageError
 from ...native.output_files import replace_file
+from .plan_header import read_plan_header
 from .portability import EngineFile
-from .record import EngineRecord
+from .record import EngineRecord, Shape, TensorRecord
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -27,6 +28,7 @@ __all__ = ["FORMAT", "engine_file", "read_sidecar", "sidecar_path", "write_sidec
 FORMAT = 1
 _MOST_BYTES = 16 << 20  # a sidecar of a network with 100,000 nodes that stay float32 has 10 MB
 _MOST_DIM = 2**63 - 1
+_LONGEST_BUILD = 366 * 86400.0
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ARCH = re.compile(r"sm[0-9]{2,3}[a-z]?")
 
@@ -80,7 +82,14 @@ def read_sidecar(engine: Path) -> EngineRecord | None:
         given = json.loads(content, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise _refused(path, f"it is no JSON ({_short(error)})") from None
-    return _record(path, given)
+    record = _record(path, given)
+    header = read_plan_header(engine)
+    if header is not None and header.flavor != record.flavor:
+        raise _refused(
+            path,
+            f"its `flavor` is {record.flavor}, and the engine's first bytes are those of {header.flavor}",
+        )
+    return record
 
 
 def _record(path: Path, given: Any) -> EngineRecord:
@@ -143,6 +152,14 @@ def _fault(record: EngineRecord) -> str:
     for name in (record.engine, record.model, *(p.name for p in record.plugins)):
         if name in ("", ".", "..") or any(c in name for c in "/\\\0"):
             return f"{_short(name)!r} is to be the name of a file, without a folder"
+    if not all(c.isprintable() for c in record.engine):
+        return (
+            f"`engine` is {_short(record.engine)!r}; expected the name of a file, without control characters"
+        )
+    if not record.archs and not record.hardware_compatible:
+        return "`archs` is empty and `hardware_compatible` too: an engine has code for some GPU"
+    if record.version_compatible and record.flavor == "tensorrt-rtx":
+        return "`version_compatible` is true, and no TensorRT-RTX loads the engines of another version"
     for arch in record.archs:
         if not _ARCH.fullmatch(arch):
             return f"`archs` has {_short(arch)!r}; expected names like sm89"
@@ -152,8 +169,8 @@ def _fault(record: EngineRecord) -> str:
         return f"`platform` is {_short(record.platform)!r}; expected one like linux-x86_64"
     if record.bytes < 0 or (record.workspace is not None and record.workspace < 0):
         return "`bytes` and `workspace` are numbers of bytes, so not negative"
-    if not (math.isfinite(record.build_seconds) and record.build_seconds >= 0):
-        return "`build_seconds` is a time, so finite and not negative"
+    if not (math.isfinite(record.build_seconds) and 0 <= record.build_seconds <= _LONGEST_BUILD):
+        return "`build_seconds` is a time, so finite and not negative, and less than a year"
     return _shape_fault(record)
 
 
@@ -161,11 +178,35 @@ def _shape_fault(record: EngineRecord) -> str:
     for tensor in (*record.inputs, *record.outputs):
         if any(isinstance(d, int) and not 0 <= d <= _MOST_DIM for d in tensor.dims):
             return f"{_short(tensor.name)!r} has a size below 0 or beyond 64 bits"
+    for what, tensors in (("inputs", record.inputs), ("outputs", record.outputs)):
+        names = [tensor.name for tensor in tensors]
+        twice = (
+            next((name for name in names if names.count(name) > 1), None)
+            if len(set(names)) < len(names)
+            else None
+        )
+        if twice is not None:
+            return f"`{what}` has {_short(twice)!r} twice"
+    known = {tensor.name: tensor for tensor in record.inputs}
     for k, profile in enumerate(record.profiles):
-        for name, (low, best, high) in profile.items():
-            if not len(low) == len(best) == len(high):
-                return f"profile {k} gives {_short(name)!r} shapes of different ranks"
+        for name, shapes in profile.items():
+            if name not in known:
+                return f"profile {k} is of {_short(name)!r}, which is no input"
+            if fault := _profile_fault(known[name], shapes):
+                return f"profile {k} gives {_short(name)!r} {fault}"
     return ""
+
+
+def _profile_fault(tensor: TensorRecord, shapes: tuple[Shape, Shape, Shape]) -> str:
+    low, best, high = shapes
+    if not len(low) == len(best) == len(high):
+        return "shapes of different ranks"
+    if any(not a <= b <= c for a, b, c in zip(low, best, high, strict=True)):
+        return "shapes that are not the smallest, the best and the largest"
+    values = (
+        tensor.dtype in ("int32", "int64") and len(tensor.dims) <= 1
+    )  # of a shape input, which may be negative
+    return "a size below 0" if min(low, default=0) < 0 and not values else ""
 
 
 def _regular(path: Path) -> Any:

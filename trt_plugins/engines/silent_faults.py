@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...symbolic.graph_inspection.findings import FAILS
 from ..inspection.check import check_model
 from ..inspection.tensorrt_limits import limits_for
 from ..library_manifest import read_plugins
@@ -20,29 +21,37 @@ if TYPE_CHECKING:
 __all__ = ["silent_faults"]
 
 # Everything else that `inspect` finds, TensorRT refuses itself, with a message.
-_SILENT = {"body-overloads", "body-of-another", "function-recursive"}
-_TOLD = {"body-instead-of-plugin", "plugin-twice"}
+_SILENT = {
+    "body-overloads", "body-of-another", "function-recursive", "library-arch",
+    "attribute-unknown", "attribute-missing", "attribute-type", "attribute-length", "attribute-range",
+}  # fmt: skip
+_TOLD = {"body-instead-of-plugin", "plugin-twice", "library-arch", "attribute-type"}
 _MOST = 5  # faults in a message
 
 
 def silent_faults(
-    model: onnx.ModelProto, tensorrt: TensorRT, plugins: Sequence[Path]
+    model: onnx.ModelProto, tensorrt: TensorRT, plugins: Sequence[Path], archs: Sequence[str] = ()
 ) -> tuple[str, tuple[str, ...]]:
     """Why nothing may be built of a model, empty where nothing is known; and warnings.
 
     Args:
         model: as the parser will read it.
         plugins: libraries; of those without a manifest nothing is known.
+        archs: what the engine is for, "sm89"; TensorRT-RTX without: 8.0 and newer.
     """
     version = re.match(r"[0-9]+(\.[0-9]+){1,3}", tensorrt.version)
     if version is None:
         return "", ("whether bodies run instead of plugins: not checked, TensorRT's version is not known",)
     limits = limits_for(tensorrt.flavor, version[0])
-    findings = check_model(model, limits, [read_plugins(path) for path in plugins]).findings
-    faults = [f for f in findings if f.kind in _SILENT]
+    if not archs and tensorrt.flavor == "tensorrt-rtx":
+        archs = ["sm80"]
+    wanted = [int(arch.removeprefix("sm")) for arch in archs]
+    manifests = [read_plugins(path) for path in plugins]
+    findings = check_model(model, limits, manifests, archs=wanted).findings
+    faults = [f for f in findings if f.kind in _SILENT and f.severity == FAILS]
     more = f"\n  and {len(faults) - _MOST} more" if len(faults) > _MOST else ""
     text = "".join(f"\n  {_text(f)}\n    {f.advice}" for f in faults[:_MOST]) + more
-    return text, tuple(f"{_text(f)}. {f.advice}" for f in findings if f.kind in _TOLD)
+    return text, tuple(f"{_text(f)}. {f.advice}" for f in findings if f.kind in _TOLD and f.severity != FAILS)
 
 
 def _text(finding: Finding) -> str:

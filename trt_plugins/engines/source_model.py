@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import ModelFileError
 from ...symbolic import dtypes
+from ..fitted_nodes import FITTED
 from .record import TensorRecord
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["STANDARD_DOMAINS", "SizeRange", "SourceModel", "graphs_of", "read_source_model"]
+__all__ = ["STANDARD_DOMAINS", "SizeRange", "SourceModel", "graphs_of", "has_side_files", "read_source_model"]
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 
@@ -33,6 +34,7 @@ _DIGEST_MARK = b"\x0a" + bytes([len(_DIGEST)]) + _DIGEST.encode() + b"\x12\x40"
 _NO_DIGEST = b"0" * 64
 
 _AGAIN = "Copy it again, or export the model anew"
+_MEANT = "Where the change is meant: --allow-modified (allow_modified=True)"
 _CHUNK = 1 << 20
 _TENSOR = re.compile(r"[^:]+:\w+\[(?P<dims>[^\]]*)\]")
 _DIM = re.compile(
@@ -68,6 +70,7 @@ class SourceModel:
         side_files: files with weights.
         inputs, outputs: a dim that varies has its name, `?` where it has none.
         ranges: of the named dims; none for a model of another tool.
+        modified: how it differs from what was exported, where that was allowed; "" where it does not.
     """
 
     path: Path
@@ -77,10 +80,17 @@ class SourceModel:
     inputs: tuple[TensorRecord, ...]
     outputs: tuple[TensorRecord, ...]
     ranges: Mapping[str, SizeRange]
+    modified: str = ""
 
 
-def read_source_model(path: str | os.PathLike[str]) -> SourceModel:
+class _Modified(ModelFileError):
+    """Not what was exported, but a model all the same."""
+
+
+def read_source_model(path: str | os.PathLike[str], *, allow_modified: bool = False) -> SourceModel:
     """Read a model and see that it is what was written, with its side files.
+
+    `allow_modified`: take one that another tool has written again after the export; `modified` says so.
 
     Raises:
         ModelFileError: missing, damaged, edited after export, no ONNX model, or separated from its side files.
@@ -89,10 +99,23 @@ def read_source_model(path: str | os.PathLike[str]) -> SourceModel:
     content = _content(path)
     proto = _parsed(path, content)
     metadata = {entry.key: entry.value for entry in proto.metadata_props}
-    _check_digest(path, proto.producer_name, metadata, content)
+    modified = ""
+    try:
+        _check_digest(path, proto.producer_name, metadata, content)
+    except _Modified:
+        if not allow_modified:
+            raise
+        modified = "the model is not the file that was exported: its digest does not hold, and --allow-modified was given"
     side_files = {str(file.relative_to(path.parent)): file for file in _side_files(path, proto)}
     digests = {name: _file_digest(file) for name, file in sorted(side_files.items())}
-    _check_side_digests(path, metadata, digests)
+    try:
+        _check_side_digests(path, metadata, digests)
+    except _Modified:
+        if not allow_modified:
+            raise
+        modified = modified or (
+            "weights of the model are not those that were exported: their digest does not hold, and --allow-modified was given"
+        )
     digest = sha256(content).hexdigest()
     if digests:
         listed = "".join(f"{name} {value}\n" for name, value in [("", digest), *digests.items()])
@@ -106,6 +129,7 @@ def read_source_model(path: str | os.PathLike[str]) -> SourceModel:
         inputs=tuple(_record(path, value) for value in proto.graph.input if value.name not in weights),
         outputs=tuple(_record(path, value, output=True) for value in proto.graph.output),
         ranges=_ranges(path, metadata.get(_MANIFEST, "{}")),
+        modified=modified,
     )
 
 
@@ -140,16 +164,16 @@ def _parsed(path: Path, content: bytes) -> onnx.ModelProto:
 
 def _check_digest(path: Path, producer: str, metadata: Mapping[str, str], content: bytes) -> None:
     stored = metadata.get(_DIGEST)
-    if stored is None and producer != _PRODUCER:
-        return  # of another tool
+    if stored is None and (producer != _PRODUCER or FITTED in metadata):
+        return  # of another tool, or made to fit TensorRT's parser after the export
     at = content.rfind(_DIGEST_MARK) + len(_DIGEST_MARK)
     view = memoryview(content)
     found = sha256(view[:at])
     found.update(_NO_DIGEST)
     found.update(view[at + len(_NO_DIGEST) :])
     if found.hexdigest() != stored:
-        raise ModelFileError(
-            f"{path}: content does not match its digest: damaged or edited after export. {_AGAIN}"
+        raise _Modified(
+            f"{path}: content does not match its digest: damaged or edited after export. {_AGAIN}. {_MEANT}"
         )
 
 
@@ -178,6 +202,13 @@ def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
                 yield from attribute.tensors
                 if attribute.HasField("t"):
                     yield attribute.t
+
+
+def has_side_files(proto: onnx.ModelProto) -> bool:
+    """Whether weights lie in other files."""
+    import onnx
+
+    return any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in _tensors(proto))
 
 
 def _side_files(path: Path, proto: onnx.ModelProto) -> Iterable[Path]:
@@ -230,9 +261,9 @@ def _check_side_digests(path: Path, metadata: Mapping[str, str], digests: Mappin
         raise ModelFileError(f"{path}: damaged: its list of side files cannot be read. {_AGAIN}") from None
     wrong = [name for name, value in stored.items() if name in digests and digests[name] != value]
     if wrong:
-        raise ModelFileError(
+        raise _Modified(
             f"{path.parent / wrong[0]}: content does not match the digest in {path.name}: damaged or edited after export. "
-            "Copy all its files again, or export the model anew"
+            f"Copy all its files again, or export the model anew. {_MEANT}"
         )
 
 

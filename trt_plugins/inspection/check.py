@@ -126,6 +126,8 @@ def _has_plugin(use: NodeUse, nodes: PluginNodes) -> bool:
 def _not_checked(
     uses: ModelUses, nodes: PluginNodes, limits: TensorRTLimits, plugins: Sequence[PluginManifest]
 ) -> Iterator[str]:
+    if not limits.is_known:
+        yield f"what {limits.title} takes: no such version is known{limits.taken_from}"
     yield from unknown_operators(uses.uses, limits)
     for manifest in plugins:
         if manifest.plugins is None:

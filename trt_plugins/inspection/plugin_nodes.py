@@ -21,6 +21,7 @@ __all__ = ["PluginNodes", "PluginOperator"]
 
 _NEWEST = 1 << 20  # an opset beyond all
 _NODE_MODE = "Export with --custom-ops node, which leaves the bodies out"
+_FIT = "for trtexec and other builders: fit_plugin_nodes (docs/tensorrt.md)"
 _SHOWN = 6
 _ANY = 1 << 30  # inputs
 
@@ -185,10 +186,14 @@ class PluginNodes:
         yield from attribute_findings(use, plugin)
         if any(not name for name in use.node.input):  # type: ignore[union-attr]
             what = f"{use.title} has an absent input (''), which TensorRT's parser cannot hand to a plugin"
-            advice = "Give the input: zeros or ones, as the operator has it; at the end of the inputs, leave it out"
-            if ABSENT_INPUTS in use.attributes:
-                advice = f"`deployops engine build` puts a tensor in its place, which the plugin knows. Else: {advice}"
-            yield Finding(FAILS, "absent-input", where(use), what, advice)
+            if plugin.operator and ABSENT_INPUTS in use.attributes and use.node.input[0]:  # type: ignore[union-attr]
+                advice = (
+                    f"`deployops engine build` puts a tensor in its place, which the plugin knows; {_FIT}"
+                )
+                yield Finding(NOTE, "absent-input", where(use), what, advice)
+            else:
+                advice = "Give the input: zeros or ones, as the operator has it; at the end of the inputs, leave it out"
+                yield Finding(FAILS, "absent-input", where(use), what, advice)
         elif plugin.interface is not None:
             yield from _call_findings(use, plugin, plugin.interface, self._limits)
             yield from _dtype_findings(use, plugin.interface)
@@ -216,8 +221,11 @@ def _call_findings(
     named = sum(bool(name) for name in use.node.output)  # type: ignore[union-attr]
     if interface.outputs and (named > gives or (named < gives and limits.wants_every_output)):
         what = f"{use.title} names {named} outputs here; the plugin gives {gives}, and TensorRT wants all of them named"
-        advice = "`deployops engine build` names them; or name every output of the node"
-        yield Finding(FAILS, "outputs", where(use), what, advice)
+        if plugin.operator and named < gives:
+            advice = f"`deployops engine build` names them; {_FIT}"
+            yield Finding(NOTE, "outputs", where(use), what, advice)
+        else:
+            yield Finding(FAILS, "outputs", where(use), what, "Name every output of the plugin, and no more")
     places = {k for k, a in enumerate(interface.inputs) if a.name in plugin.shape_inputs}
     told = next((a for a in use.node.attribute if a.name == SHAPE_INPUTS), None)  # type: ignore[union-attr]
     if places and (told is None or {k % max(count, 1) for k in told.ints} != places):

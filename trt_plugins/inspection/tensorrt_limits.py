@@ -21,6 +21,7 @@ Flavor = Literal["tensorrt", "tensorrt-rtx"]
 
 _FILE = Path(__file__).parent.parent / "tensorrt_operators.json"
 _TITLES: dict[Flavor, str] = {"tensorrt": "TensorRT", "tensorrt-rtx": "TensorRT-RTX"}
+_NEWEST: dict[Flavor, int] = {"tensorrt": 11, "tensorrt-rtx": 1}  # major versions that there are: from 1 on
 _FIRST_RTX = (1, 0)  # made from TensorRT 10.12: newer than all that changed how plugins are found
 
 
@@ -57,6 +58,16 @@ class TensorRTLimits:
     def exact(self) -> bool:
         """Whether the operators are those of this very version."""
         return self.collected is not None and _release(self.collected) == self.release[:2]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is such a major version."""
+        return 1 <= _release(self.version)[0] <= _NEWEST[self.flavor]
+
+    @property
+    def taken_from(self) -> str:
+        """Of a version that is not known: which one it is held against."""
+        return "" if self.collected is None else f"; what is said is true of {self.collected}"
 
     @property
     def finds_by_domain(self) -> bool:

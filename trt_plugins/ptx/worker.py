@@ -46,7 +46,7 @@ class _LaunchRequest(ctypes.Structure):
 
 
 class _Launcher(ctypes.Structure):
-    _fields_ = (("launch", ctypes.c_void_p), ("tactics", ctypes.c_int))
+    _fields_ = (("launch", ctypes.c_void_p), ("tactics", ctypes.c_int), ("workspace", ctypes.c_void_p))
 
 
 _INTERPRETER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_LaunchRequest))
@@ -134,8 +134,9 @@ class _Library:
     def _access(self, what: int, to: int, origin: int, size: int) -> int:
         """What launchers ask of memory outside kernels: see runtime.cpp."""
         try:
-            if what == 2:
-                self._memory.append(Segment("memory from cudaMallocAsync", self._next_address(), size))
+            if what in (2, 3):
+                name = "memory from cudaMallocAsync" if what == 2 else "the workspace"
+                self._memory.append(Segment(name, self._next_address(), size))
                 return self._memory[-1].address
             memory = GlobalMemory(self._memory)
             lane = np.zeros(1, np.int64)

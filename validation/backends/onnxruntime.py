@@ -157,8 +157,12 @@ def _open_bodies(request: Request) -> OnnxRuntime:
 
 def _open_as_written(request: Request) -> OnnxRuntime:
     # with bodies where the file has them: a library's kernel would be run in their place
-    libraries = request.libraries if _custom(request).bare else ()
-    return _opened("onnxruntime, optimiser off", request, libraries, optimize=False, memory=request.memory)
+    bare = _custom(request).bare
+    libraries = request.libraries if bare else ()
+    runner = _opened("onnxruntime, optimiser off", request, libraries, optimize=False, memory=request.memory)
+    if libraries:
+        runner.notes[f"{', '.join(bare)}: no body in the file, so the kernels of the library ran"] = None
+    return runner
 
 
 def _open_library(request: Request) -> OnnxRuntime:

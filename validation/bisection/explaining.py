@@ -27,6 +27,7 @@ Array = npt.NDArray[Any]
 
 # A constant of the file farther than this from every parameter of its shape is none of them.
 _RELATED = 0.5
+_STANDARD = ("", "ai.onnx")
 
 
 def culprit_of(workshop: Workshop, reference: Reference, suspect: Suspect) -> tuple[Culprit, list[str]]:
@@ -35,7 +36,7 @@ def culprit_of(workshop: Workshop, reference: Reference, suspect: Suspect) -> tu
     remarks = [_who(workshop, reference, suspect)]
     weights = _weights(workshop, reference, suspect)
     remarks += weights
-    if remarks[0] != wording.BACKEND_AT_FAULT and not weights:
+    if remarks[0] not in (wording.BACKEND_AT_FAULT, wording.KERNEL_AT_FAULT) and not weights:
         remarks += written_otherwise(flow, reference, suspect, workshop.array)
     ranges = [value_range(name, reference.values[name]) for name in part.given if name in reference.values]
     for name in sorted({n for k in part.nodes for n in flow.reads[k] if n in flow.stored}):
@@ -73,6 +74,8 @@ def _who(workshop: Workshop, reference: Reference, suspect: Suspect) -> str:
     if not reference.of_the_model:
         return wording.BACKEND_AT_FAULT
     written = as_written(workshop, suspect.part, reference.values).get(name)
+    if written is None and all(workshop.flow.nodes[k].domain not in _STANDARD for k in suspect.part.nodes):
+        return wording.KERNEL_AT_FAULT
     if written is None or written.shape != want.shape:
         return ""
     with np.errstate(all="ignore"):

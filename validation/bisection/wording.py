@@ -15,6 +15,7 @@ __all__ = [
     "ANOTHER_BEHIND",
     "BACKEND_AT_FAULT",
     "FILE_AT_FAULT",
+    "KERNEL_AT_FAULT",
     "NOT_AGAIN",
     "NOT_ALONE",
     "RANDOM",
@@ -51,6 +52,11 @@ RANDOM = "it gave another value when it was run again: it draws random numbers, 
 FILE_AT_FAULT = "Evaluated as written, the node gives what the backend gives: the file says something else than the original"
 BACKEND_AT_FAULT = (
     "Evaluated as written, the node gives the right value: the backend, or its library, computes another"
+)
+# Of a custom operator without a body in the file: nothing but its declaration says what it computes.
+KERNEL_AT_FAULT = (
+    "The file has no body of the node to evaluate, and its inputs are right: the backend's kernel of this operator, or the "
+    "library that it is from, computes another than the operator's reference"
 )
 
 ANOTHER_BEHIND = "With the right value in its place the output still fails: there is another fault behind it"

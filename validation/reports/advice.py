@@ -9,6 +9,9 @@ from .quantities import number
 
 __all__ = ["Advisor"]
 
+# Backends where kernels of the user's run, which may decide the size of an output.
+_OWN_KERNELS = ("onnxruntime+library", "onnxruntime-cuda", "tensorrt", "tensorrt-rtx", "emulated")
+
 
 class Advisor:
     """Built once for a report: `of(cell)` looks at the cells beside it."""
@@ -49,6 +52,13 @@ class Advisor:
         if m is None:
             if cell.output == "*":
                 return ""  # it did not run: the reason is the runtime's message
+            if cell.subject:
+                return "The kernel or the body of the operator makes outputs of another size than its reference: correct it."
+            if cell.backend in _OWN_KERNELS:
+                return (
+                    "A kernel of yours may decide this size, or the file is of another model or another precision: check the "
+                    "kernels of the operators (`deployops emulate`), or export the model again."
+                )
             return "The file is of another model or another precision: export it again from this one."
         if cell.judged_as == "gradient":
             return "Compare the declared backward with the derivative of the reference."

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import onnx
 import pytest
 import torch
 from torch import nn
@@ -66,7 +69,7 @@ def test_bodies_of_which_tensorrt_would_run_the_first_for_all_are_refused(rtx: P
 
     model = tmp_path / "net.onnx"
     export_model(Net(), ["x:float32[n=1..4@2,3,5]"], out=model)
-    with pytest.raises(BuildError, match=r"another model .*without a word(.|\n)*bodies") as refused:
+    with pytest.raises(BuildError, match=r"without a word(.|\n)*bodies") as refused:
         build_engine(model, out=tmp_path / "net.engine", archs=["sm89"])
     assert "--custom-ops" in str(refused.value)
     assert not (tmp_path / "net.engine").exists()
@@ -97,3 +100,57 @@ def test_outputs_in_place_where_they_are_asked_for(
     assert [e.record.in_place for e in engines] == [False, True]
     assert [e.cached for e in engines] == [False, False]
     assert engines[0].record.sha256 != engines[1].record.sha256
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("most", 2**40, "beyond 32 bits"),
+        ("foo", 1, "'foo', which the plugin does not know"),
+        ("most", 0.5, "FLOAT"),
+    ],
+)
+def test_attributes_that_the_plugin_would_not_see_as_they_are_refuse_the_build(
+    rtx: Path,
+    pack: dict[str, Operator],
+    pack_library: PluginLibrary,
+    tmp_path: Path,
+    name: str,
+    value: Any,
+    said: str,
+) -> None:
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor, limit: torch.Tensor) -> Any:
+            return pack["above"](x, limit)
+
+    path = tmp_path / "net.onnx"
+    export_model(Net(), ["x:float32[n=1..16@4,7]", "limit:float32[n]"], out=path, custom_ops="node")
+    model = onnx.load(path)
+    del model.metadata_props[:]
+    model.producer_name = "another tool"
+    [node] = [n for n in model.graph.node if n.op_type == "Above"]
+    for attribute in [a for a in node.attribute if a.name == name]:
+        node.attribute.remove(attribute)
+    node.attribute.append(onnx.helper.make_attribute(name, value))
+    onnx.save(model, path)
+    with pytest.raises(BuildError, match=said):
+        build_engine(
+            path,
+            out=tmp_path / "net.engine",
+            archs=["sm89"],
+            plugins=[pack_library.path],
+            profiles=["x=1x7,4x7,16x7; limit=1,4,16"],
+        )
+
+
+def test_a_library_without_code_for_the_gpu_is_refused(
+    rtx: Path, exported_with_plugin: Path, engine_library: PluginLibrary, tmp_path: Path
+) -> None:
+    library = tmp_path / engine_library.path.name
+    library.write_bytes(engine_library.path.read_bytes())
+    manifest = json.loads(engine_library.manifest.read_text())
+    library.with_suffix(".json").write_text(json.dumps({**manifest, "archs": [90], "ptx": 90}))
+    with pytest.raises(BuildError, match="no code for sm_86"):
+        build_engine(exported_with_plugin, out=tmp_path / "a.engine", archs=["sm86"], plugins=[library])
+    built = build_engine(exported_with_plugin, out=tmp_path / "b.engine", archs=["sm120"], plugins=[library])
+    assert any("PTX" in text for text in built.record.warnings)

@@ -239,7 +239,7 @@ def test_an_operator_that_takes_bfloat16_only_in_a_newer_opset_says_which() -> N
 
 
 @given(hnp.arrays(np.float32, st.integers(0, 40), elements=st.floats(width=32)))
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_conversion_counts_what_numpy_shows(values: Any) -> None:
     for precision, kind in (("fp16", np.float16), ("bf16", ml_dtypes.bfloat16)):
         found = narrowed(values, precision)  # type: ignore[arg-type]

@@ -155,3 +155,21 @@ def test_the_manifest_that_compiling_writes_is_understood(pack_library: Any) -> 
     assert all(plugin.rows for plugin in found.values())
     kinds = {dtype for plugin in found.values() for row in plugin.rows for dtype in row[0].values()}
     assert {"float32", "float16"} <= kinds
+
+
+def test_a_plugin_whose_data_decides_how_many_stays_float32() -> None:
+    given = manifest("float32", "float16")
+    assert "data decides" not in str(cast_with(model(CALLS), given).kept)
+    given["plugins"][0]["data_sizes"] = ["y_size"]
+    cast = cast_with(model(CALLS), given)
+    assert {k.operator: k.reason for k in cast.kept} == {
+        "acme::Scale": "the data decides how many values come out: rounded, it may select others"
+    }
+    assert cast.narrow_nodes == 2
+
+
+def test_values_beyond_the_range_are_not_given_to_a_narrow_plugin() -> None:
+    made = model("f = Add(x, low)  h = Transpose(f)  t = Transpose(h)  s = acme.Scale(t)  y = MatMul(s, w)")
+    made.graph.initializer.append(numpy_helper.from_array(np.float32(-3e38), "low"))
+    cast = cast_with(made, manifest("float32", "float16"))
+    assert "beyond the range" in {k.operator: k.reason for k in cast.kept}["acme::Scale"]

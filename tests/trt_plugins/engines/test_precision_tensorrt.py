@@ -16,7 +16,6 @@ from onnx import numpy_helper, parser
 
 from deployops.trt_plugins.engines.precision import cast_model
 
-ROOT = Path(__file__).resolve().parents[3]
 RNG = np.random.default_rng(6)
 
 BUILD = """
@@ -83,26 +82,8 @@ MODELS = {
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[Any]]:
+def built(tensorrt_rtx: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[Any]]:
     """What TensorRT-RTX says of every model in both types."""
-    folder = ROOT / ".build" / "runtimes" / "tensorrt-rtx-1.7.1.116"
-    if not folder.is_dir():
-        staging = folder.with_name(f"{folder.name}.{os.getpid()}")
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "-q",
-            "--target",
-            str(staging),
-            "tensorrt-rtx==1.7.1.116",
-        ]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip(f"not checked: tensorrt-rtx cannot be installed: {done.stderr.strip()[-200:]}")
-        if not folder.is_dir():
-            staging.rename(folder)
     place = tmp_path_factory.mktemp("cast")
     paths = {}
     for name, made in MODELS.items():
@@ -111,7 +92,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], lis
             onnx.save(cast_model(made, precision).model, paths[name, precision])  # type: ignore[arg-type]
     done = subprocess.run(
         [sys.executable, "-c", BUILD, *map(str, paths.values())],
-        env={**os.environ, "PYTHONPATH": str(folder)},
+        env={**os.environ, "PYTHONPATH": str(tensorrt_rtx)},
         capture_output=True,
         text=True,
     )

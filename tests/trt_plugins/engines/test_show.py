@@ -135,6 +135,7 @@ def test_names_of_strangers_move_no_cursor(engine: Path) -> None:
             model=evil.replace("/", ""),
             warnings=(evil,),
             inputs=(TensorRecord(evil, evil, (evil,)),),
+            profiles=(),
             gpu=evil,
         ),
     )
@@ -215,15 +216,14 @@ ARCHS = ["", "sm75", "sm80", "sm86", "sm89", "sm120", "sm121", "sm86,sm89", "sm8
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Path]]:
+def real(tensorrt_rtx: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Path]]:
     """Engines that TensorRT-RTX builds now, by their archs, and the version that it says it has."""
-    folder = _installed("tensorrt-rtx-1.7.1.116", ["tensorrt-rtx==1.7.1.116"])
     place = tmp_path_factory.mktemp("engines")
     paths = {archs: place / f"{archs or 'portable'}.engine" for archs in ARCHS}
     jobs = [f"{path}={archs}" for archs, path in paths.items()]
     done = subprocess.run(
         [sys.executable, "-c", BUILD, *jobs],
-        env={**os.environ, "PYTHONPATH": str(folder)},
+        env={**os.environ, "PYTHONPATH": str(tensorrt_rtx)},
         text=True,
         capture_output=True,
     )
@@ -231,22 +231,6 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Path]
     version, size = done.stdout.split()
     assert size == "64"
     return version, paths
-
-
-def _installed(name: str, packages: list[str]) -> Path:
-    root = Path(__file__).resolve().parents[3]
-    folder = root / ".build" / "runtimes" / name
-    if not folder.is_dir():
-        staging = folder.with_name(f"{name}.{os.getpid()}")
-        command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(staging), *packages]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip(
-                f"not checked: {', '.join(packages)} cannot be installed: {done.stderr.strip()[-200:]}"
-            )
-        if not folder.is_dir():
-            staging.rename(folder)
-    return folder
 
 
 @pytest.mark.parametrize("archs", ARCHS)

@@ -34,7 +34,7 @@ RECORD = EngineRecord(
     precision="fp16",
     kept_float32=(KeptFloat32("/norm/Pow", "Pow", "its result leaves the range"),),
     profiles=({"x": ((1, 3), (4, 3), (8, 3)), "größe \x1b[2J": ((), (), ())},),
-    inputs=(TensorRecord("x", "float32", ("n", 3)),),
+    inputs=(TensorRecord("x", "float32", ("n", 3)), TensorRecord("größe \x1b[2J", "int64", ())),
     outputs=(TensorRecord("y", "float32", ("n", "…")),),
     workspace=2 << 30,
     build_seconds=0.25,
@@ -125,6 +125,14 @@ def refused(engine: Path, content: Any) -> str:
         ("platform", "linux x86", "platform"),
         ("build_seconds", 1e999, "JSON"),
         ("build_seconds", -1.0, "build_seconds"),
+        ("build_seconds", 1e300, "build_seconds"),
+        ("engine", "a\u001b[2J.engine", "control characters"),
+        ("archs", [], "some GPU"),
+        ("version_compatible", True, "version"),
+        ("profiles", [{"x": [[4], [2], [8]]}], "the smallest, the best and the largest"),
+        ("profiles", [{"x": [[-4], [2], [8]]}], "below 0"),
+        ("profiles", [{"z": [[1], [2], [8]]}], "no input"),
+        ("inputs", [{"name": "x", "dtype": "float32", "dims": []}] * 2, "twice"),
         ("profiles", [{"x": [[1], [2, 3], [4]]}], "ranks"),
         ("profiles", [{"x": [[1], [2]]}], "profiles"),
         ("inputs", [{"name": "x", "dtype": "float32", "dims": [-5]}], "below 0"),
@@ -164,6 +172,15 @@ def test_every_missing_key_is_refused(engine: Path, key: str) -> None:
 )
 def test_what_is_no_sidecar(engine: Path, content: bytes) -> None:
     assert "does not describe an engine" in refused(engine, content)
+
+
+def test_the_engine_is_of_the_flavor_that_the_sidecar_says(engine: Path) -> None:
+    write_sidecar(engine, RECORD)
+    engine.write_bytes(
+        b"ftrt" + bytes(4) + bytes(16) + bytes([10, 13, 3, 9]) + bytes(64)
+    )  # TensorRT's own, RECORD's is RTX's
+    with pytest.raises(ModelFileError, match="first bytes are those of tensorrt"):
+        read_sidecar(engine)
 
 
 def test_a_newer_format_says_what_to_do(engine: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from deployops.native.compilers import find_cxx
 from deployops.trt_plugins.library_manifest import PluginManifest, described_plugins
 
-from ..conftest import installed
+from ...packages import installed
 
 HERE = Path(__file__).resolve().parent
 RTX = "tensorrt-rtx==1.7.1.116"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,14 @@ def test_a_version_whose_operators_are_not_known_is_said_as_not_checked() -> Non
     )
     assert not older.findings
     assert any("8.6 has were not collected" in n for n in older.not_checked)
+
+
+@pytest.mark.parametrize(
+    ("version", "told"), [("0.0", True), ("99.0", True), ("11.4", False), ("10.8", False)]
+)
+def test_a_version_that_nobody_knows(version: str, told: bool) -> None:
+    found = checked(model(helper.make_node("Relu", ["x"], ["y"])), version)
+    assert any("no such version is known" in n for n in found.not_checked) == told
 
 
 @pytest.mark.parametrize(("opset", "hurts"), [(8, True), (9, False), (22, False), (23, True)])
@@ -156,6 +165,21 @@ def test_outputs_that_a_node_leaves_out(version: str, fails: bool) -> None:
     # ModelImporter.cpp: at most as many as the plugin's in 10.2, as many in 10.8
     found = checked(model(node(**STATED)), version, TWO_OUTPUTS)
     assert kinds(found) == ({("would fail", "outputs")} if fails else set())
+
+
+def test_what_engine_build_fits_is_no_fault_of_our_plugins() -> None:
+    ours = {"operator": "acme::blur", "data_sizes": ("rows",)}
+    [plugin] = plugins(TYPED)[0].plugins or ()
+    known = PluginManifest(Path("l.json"), (replace(plugin, **ours),), False)  # type: ignore[arg-type]
+    limits = limits_for("tensorrt", "10.8")
+    sizes = model(node(inputs=("x", "x"), **STATED), inputs=[value("x")])
+    [found] = [f for f in check_model(sizes, limits, [known]).findings if f.kind == "outputs"]
+    assert (found.severity, "fit_plugin_nodes" in found.advice) == ("note", True)
+    absent = model(node(inputs=("x", "", "x"), deployops_absent_inputs="", **STATED))
+    [found] = [f for f in check_model(absent, limits, [known]).findings if f.kind == "absent-input"]
+    assert (found.severity, "fit_plugin_nodes" in found.advice) == ("note", True)
+    strange = PluginManifest(Path("l.json"), (replace(plugin, data_sizes=("rows",)),), False)
+    assert ("would fail", "outputs") in kinds(check_model(sizes, limits, [strange]))
 
 
 def test_inputs_that_stand_for_absent_ones_may_be_of_any_type() -> None:

@@ -67,6 +67,22 @@ def _(draw: Any) -> Iterator[Any]:
     yield (draw(4, 7),)
 
 
+@operator("trtpack::cuts", dtypes=("float32",), outputs=("below", "above"))
+def cuts(x: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+    """How far x lies below `low`, and how far above `high`: attributes of one type, and outputs of one shape."""
+    return (x - low).clamp(max=0), (x - high).clamp(min=0)
+
+
+@cuts.fake
+def _(x: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(x)
+
+
+@cuts.samples
+def _(draw: Any) -> Iterator[Any]:
+    yield draw(3, 5), -0.25, 0.5
+
+
 @operator("trtpack::add_all", dtypes=HALVES)
 def add_all(x: Tensor, bias: Tensor | None, xs: list[Tensor]) -> Tensor:
     """x + bias + Σ xs: an optional tensor before a list that may be empty."""
@@ -217,3 +233,23 @@ def _(draw: Any) -> Iterator[Any]:
     yield draw(3, 5), None, draw(3, 5, dtype="bool")
     yield draw(4), draw(4), None
     yield (draw(4),)
+
+
+@operator("trtpack::row_sums", dtypes=HALVES, outputs=("y",))
+def row_sums(x: Tensor) -> Tensor:
+    """Σ of each row of x (R, N): sums of parts of a row lie in the kernel's workspace."""
+    return x.sum(1)
+
+
+@row_sums.fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty(x.shape[0])
+
+
+@row_sums.samples
+def _(draw: Any) -> Iterator[Any]:
+    yield (draw(2, 20),)
+    yield (draw(3, 1000),)
+    yield (draw(1, 20000),)
+    yield (draw(0, 7),)
+    yield (draw(5, 0),)

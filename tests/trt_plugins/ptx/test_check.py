@@ -57,8 +57,8 @@ def checked(folder: Path, nvcc: Nvcc, kernel: str) -> PtxResult:
     _made += 1
     (folder / "pack.py").write_text(textwrap.dedent(SOURCE).replace("{n}", str(_made)))
     (folder / "twice.cuh").write_text(textwrap.dedent(kernel))
-    [result] = interpret(registry.load([str(folder / "pack.py")]), nvcc=str(nvcc.path))
-    return result
+    result, *_ = interpret(registry.load([str(folder / "pack.py")]), nvcc=str(nvcc.path))
+    return result  # behind it comes what was never launched, after a fault in the first of two launches
 
 
 def shipped(name: str) -> Operator:
@@ -116,6 +116,44 @@ def test_a_launcher_that_reads_device_memory_is_found(tmp_path: Path, nvcc: Nvcc
     result = checked(tmp_path, nvcc, KERNEL.replace("if (n == 0)", "if (n == 0 || x.data[0] == 7.f)"))
     assert result.status == "failed"
     assert "touches memory that is not its own" in result.detail
+
+
+IN_TWO = """
+    #pragma once
+    #include "deployops/cuda/launch.h"
+    namespace deployops {
+    __global__ void first_kernel(const float* x, float* held, int n) {
+      const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
+      if (i < n) held[i] = x[i];
+    }
+    __global__ void second_kernel(const float* held, float* y, int n) {
+      const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
+      if (i < n) y[i] = held[i] + held[i];
+    }
+    template <class T>
+    size_t twice_workspace(In<T> x, Out<T>) {
+      return size_t(x.numel()) * sizeof(T);
+    }
+    template <class T>
+    cudaError_t twice(Stream stream, In<T> x, Out<T> y) {
+      const int n = int(x.numel());
+      float* const held = static_cast<float*>(stream.workspace);
+      const cudaError_t error = launch(first_kernel, (n + 31) / 32, 32, 0, stream, x.data, held, n);
+      return error != cudaSuccess ? error : launch(second_kernel, (n + 31) / 32, 32, 0, stream, held, y.data, n);
+    }
+    }  // namespace deployops
+"""
+
+
+def test_a_kernel_with_a_workspace(tmp_path: Path, nvcc: Nvcc) -> None:
+    result = checked(tmp_path, nvcc, IN_TWO)
+    assert (result.status, result.runs, result.same) == ("passed", 2, 2), result.detail
+
+
+def test_a_workspace_of_one_element_too_few_is_found(tmp_path: Path, nvcc: Nvcc) -> None:
+    result = checked(tmp_path, nvcc, IN_TWO.replace("size_t(x.numel())", "size_t(x.numel() - 1)"))
+    assert result.status == "failed"
+    assert "writes 4 bytes beyond the end of the workspace" in result.detail
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 #include "interface.h"
 
 #include <cstdio>
+#include <cstring>
 #include <exception>
 
 #include "device.h"
@@ -9,6 +10,35 @@
 #define DEPLOYOPS_EXPORT extern "C" __attribute__((visibility("default")))
 
 using namespace deployops;
+
+namespace {
+
+// What a kernel asks for, all NaN. As aligned as it is promised to be, it may end before its page does: what is behind it
+// there belongs to nobody, and has to stay as it is.
+class Workspace {
+ public:
+  explicit Workspace(size_t bytes) : bytes_(bytes) {
+    if (bytes == 0) return;
+    memory_ = static_cast<unsigned char*>(
+        emulation::guarded_memory(bytes, workspace_alignment, true, true, "the workspace"));
+    std::memset(memory_, 0xff, bytes);
+  }
+  void* memory() const { return memory_; }
+  bool exceeded() const {
+#if !defined(DEPLOYOPS_EMULATION_ADDRESS)  // which sees such a write itself
+    for (size_t k = bytes_; k % workspace_alignment != 0; ++k) {
+      if (memory_[k] != 0xff) return true;
+    }
+#endif
+    return false;
+  }
+
+ private:
+  size_t bytes_;
+  unsigned char* memory_ = nullptr;
+};
+
+}  // namespace
 
 // How many ways an operator has; 0 where there is no such operator.
 DEPLOYOPS_EXPORT int deployops_emulated_tactics(size_t number) {
@@ -34,14 +64,22 @@ DEPLOYOPS_EXPORT int deployops_emulated_run(size_t number, size_t row, int tacti
   call->parallel = &sequential;
   text[0] = 0;
   emulation::set_run_settings({seed, workers});
-  emulation::close_memory();
   int outcome = 0;
   try {
-    const cudaError_t error = emulation::operator_kernels(number)->entries[row](*call, Stream{nullptr, tactic});
+    const CudaKernels& kernels = *emulation::operator_kernels(number);
+    const size_t bytes = kernels.workspace(*call, row);
+    const Workspace workspace(bytes);
+    emulation::close_memory();
+    const cudaError_t error = kernels.entries[row](*call, Stream{nullptr, tactic, workspace.memory()});
     const std::string& failure = emulation::failure();
     if (error != cudaSuccess || !failure.empty()) {
       std::snprintf(text, size, "%s%s%s", failure.c_str(), failure.empty() ? "the launcher returns " : "",
                     failure.empty() ? cudaGetErrorName(error) : error == cudaSuccess ? "; and the launcher reports success" : "");
+      outcome = 2;
+    }
+    emulation::read_memory();
+    if (outcome == 0 && workspace.exceeded()) {
+      std::snprintf(text, size, "the kernel writes beyond the end of the workspace, which has %zu bytes", bytes);
       outcome = 2;
     }
   } catch (const std::exception& e) {

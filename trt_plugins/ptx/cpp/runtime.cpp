@@ -38,7 +38,7 @@ struct LaunchRequest {
   void** arguments;
 };
 using Interpreter = int (*)(const LaunchRequest*);
-// What is asked of the device's memory: 0 set (`from` is the value), 1 copy, 2 allocate. An address, or 0: no.
+// What is asked of the device's memory: 0 set (`from` is the value), 1 copy, 2 allocate, 3 allocate the workspace. An address, or 0: no.
 using Memory = size_t (*)(int what, size_t to, size_t from, size_t bytes);
 
 Interpreter interpreter = nullptr;
@@ -79,7 +79,9 @@ DEPLOYOPS_EXPORT int deployops_ptx_run(const deployops::trt::Launcher* launcher,
   text[0] = 0;
   last_error = cudaSuccess;
   try {
-    const cudaError_t error = launcher->launch(*call, row, nullptr, tactic);
+    const size_t bytes = launcher->workspace == nullptr ? 0 : launcher->workspace(*call, row);
+    void* const scratch = bytes == 0 ? nullptr : reinterpret_cast<void*>(ask(3, nullptr, 0, bytes));
+    const cudaError_t error = launcher->launch(*call, row, nullptr, tactic, scratch);
     if (error == cudaSuccess && last_error == cudaSuccess) return 0;
     if (error == cudaSuccess) {
       std::snprintf(text, size, "a launch fails, and the launcher reports success");

@@ -26,6 +26,7 @@ struct AttentionCall {
   ScoreTerm<T> bias;
   ScoreTerm<bool> mask;
   bool is_causal;
+  bool score_packs, value_packs;  // rows of q and k, of v and y, are whole 16-byte packs
   wide_t<T> scale;
 
   // Rows of each key head.

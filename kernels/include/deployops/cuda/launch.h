@@ -7,6 +7,15 @@
 //
 // `Stream` is a cudaStream_t with the number of a tactic: one of `constexpr int swish_tactics = …;` ways to compute the
 // same. Where there is one way only, the constant is left out, and the first parameter may be a plain cudaStream_t.
+//
+// A launcher that needs scratch memory has a function beside it, with its parameters but for the stream. Of the tensors only
+// the sizes are there, outputs that the data decides at their upper bounds; larger tensors must not need less:
+//
+//   template <class T>
+//   size_t swish_workspace(In<T> x, double beta, Out<T> y);   // bytes, enough for every tactic
+//
+// `stream.workspace` holds them then: undefined content, aligned to 256 bytes, for this call alone.
+//
 // Launchers check shapes (`require`), hand back CUDA's errors, allocate nothing and wait for nothing.
 #pragma once
 
@@ -19,6 +28,7 @@ namespace deployops {
 struct Stream {
   cudaStream_t stream = nullptr;
   int tactic = 0;
+  void* workspace = nullptr;
   operator cudaStream_t() const { return stream; }
 };
 

@@ -27,10 +27,22 @@ __device__ inline void write_pack(T* to, const wide_t<T> (&from)[N]) {
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
 
+// Bytes from the last address at which a 16-byte access may begin.
+template <class T>
+__host__ __device__ inline unsigned past_pack_boundary(const T* pointer) {
+  return unsigned(reinterpret_cast<uintptr_t>(pointer) % 16);
+}
+
 // Whether 16-byte accesses may begin at all of these addresses. A null pointer is one that is not used.
 template <class... T>
 bool aligned_for_packs(const T*... pointers) {
-  return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
+  return ((past_pack_boundary(pointers) == 0) && ...);
+}
+
+// Whether these addresses lie alike: so many numbers on, 16-byte accesses may begin at all of them.
+template <class T, class... More>
+bool alike_for_packs(const T* first, const More*... more) {
+  return ((past_pack_boundary(first) == past_pack_boundary(more)) && ...);
 }
 
 }  // namespace deployops

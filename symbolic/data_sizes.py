@@ -107,7 +107,7 @@ def _declared(
         return ()
     try:
         result = call_with(function, (), arguments, op.interface.keyword_only)
-    except IndexError:  # of other numbers of dimensions than the operator takes, when they are tried: a refusal
+    except (IndexError, ValueError):  # other numbers of dimensions than the operator takes are tried too: a refusal
         raise
     except Exception as e:  # whatever the user's function raises
         why = (

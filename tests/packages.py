@@ -1,6 +1,6 @@
 """Packages from PyPI that tests run beside ours: other ONNX Runtimes, TensorRTs, the CUDA compiler.
 
-A test whose package cannot be had is skipped as *not checked*; with DEPLOYOPS_TESTS_REQUIRE_PACKAGES=1, as in CI, it fails.
+A test whose package cannot be had is skipped as *not checked*; with DEPLOYOPS_TESTS_REQUIRE_PACKAGES=1 it fails.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def _declared(
         return ()
     try:
         result = call_with(function, (), arguments, op.interface.keyword_only)
-    except (IndexError, ValueError):  # other numbers of dimensions than the operator takes are tried too: a refusal
+    except (IndexError, ValueError):  # of other numbers of dims, which are tried too: a refusal
         raise
     except Exception as e:  # whatever the user's function raises
         why = (

@@ -144,7 +144,10 @@ def test_the_advice_says_how_a_library_is_given() -> None:
     theirs = NodeUse("acme", "Swish2", 1, ("float32",))
     for libraries in ([], ACME):  # none at all, and one without the operators
         for node, start in (
-            (ours, "`deployops compile --target ort-cpu` builds a library with it (ort-cuda: for CUDA); give it with"),
+            (
+                ours,
+                "`deployops compile --target ort-cpu` builds a library with it (ort-cuda: for CUDA); give it with",
+            ),
             (theirs, "Give the library that has it ("),
         ):
             fault = kernel_fault(node, libraries)

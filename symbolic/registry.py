@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterable
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -183,13 +184,14 @@ def _module_of(file: Path) -> str:
 def _load_file(path: Path) -> None:
     if not path.is_file():
         raise UsageError(f"--ops {path}: there is no such file")
-    # The file's own name, so that pickles and error messages name it as its author does.
-    name = path.stem
-    known = sys.modules.get(name)
-    if known is not None:
-        if getattr(known, "__file__", None) and Path(str(known.__file__)).resolve() == path.resolve():
+    # The file's own name, so that pickles and error messages name it as its author does; where another has that, one for
+    # its path: run a second time, it would declare its operators anew.
+    file = path.resolve()
+    other = f"deployops_pack_{path.stem}_{sha256(str(file).encode()).hexdigest()[:12]}"
+    for known in (sys.modules.get(path.stem), sys.modules.get(other)):
+        if known is not None and Path(str(getattr(known, "__file__", None))).resolve() == file:
             return
-        name = f"deployops_pack_{path.stem}"
+    name = other if path.stem in sys.modules else path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"--ops {path}: this is not a Python file")

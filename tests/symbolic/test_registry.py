@@ -303,3 +303,30 @@ def test_an_installed_pack_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) 
         UsageError, match=r"the operator pack `acme` \(t_registry_uninstalled\) cannot be imported"
     ):
         registry.load_entry_points()
+
+
+def test_files_of_one_name_are_each_run_once(tmp_path: Path) -> None:
+    text = """import torch
+from deployops import operator
+RUNS = []
+
+@operator("{0}::same_stem")
+def same_stem(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+@same_stem.fake
+def _(x): return torch.empty_like(x)
+
+@same_stem.samples
+def _(draw): yield draw(3),
+"""
+    files = []
+    for owner in ("firststem", "secondstem"):
+        (tmp_path / owner).mkdir()
+        files.append(tmp_path / owner / "stem_pack.py")
+        files[-1].write_text(text.format(owner))
+    first = [registry.load([str(file)])[0] for file in files]
+    again = [registry.load([str(file)])[0] for file in files]
+    assert [op.name for op in first] == ["firststem::same_stem", "secondstem::same_stem"]
+    assert all(a is b for a, b in zip(first, again, strict=True))
+    assert all(op.sample_function is not None for op in again)

@@ -15,7 +15,8 @@ import torch
 
 from deployops.errors import DeployOpsError, UsageError
 from deployops.native.cpu_library import OperatorCall, TensorRef, attribute_refs, describe_tensor
-from deployops.native.cuda_library import CudaBuild, CudaTools, cuda_unit, link_flags
+from deployops.native.cuda_library import CudaBuild, CudaTools, link_flags
+from deployops.native.cuda_plan import cuda_unit
 from deployops.native.cuda_signature import cuda_entries, cuda_entries_symbol
 from deployops.native.jobs import run_all
 from deployops.native.kernel_files import INCLUDE, find_kernel
@@ -58,7 +59,7 @@ def build(operators: Sequence[Operator], tools: CudaTools, folder: Path, jobs: i
         for op in operators
         for file in [find_kernel(op, ".cuh")]
     ]
-    build = CudaBuild(tools, cache, units)
+    build = CudaBuild(tools, cache)
     table = CudaJob(
         name="bench launchers",
         source=_table(operators),
@@ -68,7 +69,7 @@ def build(operators: Sequence[Operator], tools: CudaTools, folder: Path, jobs: i
         nvcc=tools.nvcc,
         device_flags=("-std=c++17", "-O2", *code_flags(tools.archs)),
     )
-    objects = run_all([*build.tasks(), (table.name, lambda: cache.compile(table))], jobs, None)
+    objects = run_all([*build.tasks(units), (table.name, lambda: cache.compile(table))], jobs, None)
     flags = link_flags(tools.nvcc, HERE / "gpu_launchers.exports")
     return put_library(cache.link(objects, tools.cxx, flags, NAME), folder, NAME)
 

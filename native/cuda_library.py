@@ -2,67 +2,47 @@
 
 ::
 
-    build = CudaBuild(CudaTools(cxx, nvcc, archs), cache, units)
-    objects = run_all(build.tasks(), jobs, progress)
-    cache.link([*objects, …], cxx, (*link_flags(nvcc), …), NAME)
+    build = CudaBuild(tools := cuda_tools(cxx, nvcc, archs), cache := CudaCache())
+    objects = run_all(build.tasks(units), jobs, progress)
+    cache.link(objects, tools.cxx, link_flags(tools.nvcc, exports), NAME)
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from .compilers import Compiler, find_cxx
+from .cuda_plan import CudaUnit
 from .diagnostics import CompileError, explained, warnings_in
 from .kernel_files import INCLUDE
 from .nvcc import Nvcc, find_nvcc
 from .nvcc_objects import CudaCache, CudaJob, code_flags
 from .nvcc_output import KernelResources, kernel_resources
 
-if TYPE_CHECKING:
-    from ..symbolic.operator import Operator
-
 __all__ = [
     "DEFAULT_ARCHS",
     "CudaBuild",
     "CudaTools",
-    "CudaUnit",
     "cuda_tools",
-    "cuda_unit",
+    "expect_budget",
     "link_flags",
-    "over_budget_text",
 ]
 
 DEFAULT_ARCHS = (80, 86, 89, 90, 100, 120)  # compute capabilities 8.0 to 12.0: Ampere to Blackwell
 
 # nvcc's own code for the host has empty declarations and unused functions.
 _HOST_FLAGS = ("-fPIC", "-fvisibility=hidden")
+# -O1 is for the host's side alone, a few calls around each launch; kernels are compiled with -O3 whatever it says.
 # No --use_fast_math: what is written is what is computed.
-_DEVICE_FLAGS = ("-std=c++17", "-O3", "-Xptxas=-v", "--compress-mode=size")
+_DEVICE_FLAGS = ("-std=c++17", "-O1", "-Xptxas=-v", "--compress-mode=size")
 _SHOWN = 10
 
-
-@dataclass(frozen=True, slots=True)
-class CudaUnit:
-    """An operator's CUDA object: the generated source, the user's file that it includes, the one symbol it shows.
-
-    `signature`: what the kernel's launcher must look like, for messages. `rows`: combinations of dtypes.
-    """
-
-    operator: str
-    source: str
-    file: str
-    symbol: str
-    signature: str
-    rows: int
-
-    @property
-    def object_name(self) -> str:
-        return f"{self.operator} (CUDA)"
+Work = Callable[[], Path]
+Ahead = Callable[[Work], Work]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +73,6 @@ def cuda_tools(cxx: str | None, nvcc: str | None, archs: Sequence[int]) -> CudaT
     return CudaTools(compiler, found, tuple(sorted(set(archs))))
 
 
-def cuda_unit(op: Operator, kernel: Path, source: str, symbol: str) -> CudaUnit:
-    """The unit of an operator. `kernel`: its `.cuh`; `source`: generated, showing `symbol`."""
-    from .cuda_signature import cuda_signature
-    from .signature import kernel_rows
-
-    return CudaUnit(op.name, source, str(kernel), symbol, cuda_signature(op), len(kernel_rows(op)))
-
-
 def link_flags(nvcc: Nvcc, exports: Path) -> tuple[str, ...]:
     """For the linker: the static CUDA runtime, which loads the driver itself, and nothing shown but `exports`."""
     return (
@@ -110,43 +82,47 @@ def link_flags(nvcc: Nvcc, exports: Path) -> tuple[str, ...]:
 
 
 class CudaBuild:
-    """The objects of some operators on their way.
+    """The objects of operators' kernels, on their way.
 
     Args:
         folders: of headers, besides CUDA's, ours for kernels and the kernel's own.
+        ahead: starts some work and returns the function that waits for it; see `begin`.
     """
 
     def __init__(
-        self,
-        tools: CudaTools,
-        cache: CudaCache,
-        units: Sequence[CudaUnit],
-        folders: Sequence[Path] = (),
-        device_flags: Sequence[str] = (),
+        self, tools: CudaTools, cache: CudaCache, folders: Sequence[Path] = (), ahead: Ahead | None = None
     ) -> None:
-        self._tools, self._cache, self._folders = tools, cache, tuple(folders)
-        self._device_flags = (*_DEVICE_FLAGS, *device_flags, *code_flags(tools.archs))
-        # The largest first: what begins last is then short, and no processor waits long for the end.
-        self.units = sorted(units, key=lambda u: (-u.rows * Path(u.file).stat().st_size, u.operator))
+        self._tools, self._cache, self._folders, self._ahead = tools, cache, tuple(folders), ahead
+        self._begun: dict[CudaUnit, Work] = {}
+        if ahead is not None:  # now: after `begin`, those who make the plan keep Python busy
+            cache.get_ready(tools.cxx, _HOST_FLAGS)
 
-    def tasks(self) -> list[tuple[str, Callable[[], Path]]]:
-        """For `run_all`: name and what makes the object. Raises CompileError at the lines of the kernel."""
-        return [(unit.operator, functools.partial(self._compile, unit)) for unit in self.units]
+    def begin(self, units: Sequence[CudaUnit]) -> None:
+        """Compile the largest of them while what follows is still being found out. Needs `ahead`."""
+        assert self._ahead is not None
+        largest = _largest_first(units)[0]
+        self._begun[largest] = self._ahead(functools.partial(self._compile, largest))
 
-    @property
-    def compiled(self) -> int:
+    def tasks(self, units: Sequence[CudaUnit]) -> list[tuple[str, Work]]:
+        """For `run_all`: name and what gives the object. Raises CompileError at the lines of the kernel."""
+        return [
+            (u.operator, self._begun.get(u) or functools.partial(self._compile, u))
+            for u in _largest_first(units)
+        ]
+
+    def compiled(self, units: Sequence[CudaUnit]) -> int:
         """How many objects had to be compiled; the others were in the cache."""
-        found = (self._cache.outputs.get(unit.object_name) for unit in self.units)
+        found = (self._cache.outputs.get(unit.object_name) for unit in units)
         return sum(output is not None and output.compiled for output in found)
 
-    def resources(self) -> dict[str, list[KernelResources]]:
+    def resources(self, units: Sequence[CudaUnit]) -> dict[str, list[KernelResources]]:
         """What each kernel needs on each architecture, by operator; once the objects are there."""
-        return {unit.operator: kernel_resources(self._said(unit)) for unit in self.units}
+        return {unit.operator: kernel_resources(self._said(unit)) for unit in units}
 
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self, units: Sequence[CudaUnit]) -> tuple[str, ...]:
         """What the compiler has to say of the user's kernels, each thing once."""
         said: dict[str, None] = {}
-        for unit in self.units:
+        for unit in _largest_first(units):
             folder = Path(unit.file).parent
             found = warnings_in(self._said(unit), [folder], generated=unit.source, kernel=unit.operator)
             said |= dict.fromkeys(found)
@@ -165,7 +141,7 @@ class CudaBuild:
             include_dirs=(tools.nvcc.include, INCLUDE, *self._folders, folder),
             keep_symbol=unit.symbol,
             nvcc=tools.nvcc,
-            device_flags=self._device_flags,
+            device_flags=(*_DEVICE_FLAGS, *code_flags(tools.archs)),
         )
         try:
             return self._cache.compile(job)
@@ -175,22 +151,25 @@ class CudaBuild:
             ) from None
 
 
-def over_budget_text(resources: dict[str, list[KernelResources]]) -> str:
-    """Which kernels spill registers or use local memory, and what to do; empty where none does."""
+def _largest_first(units: Sequence[CudaUnit]) -> list[CudaUnit]:
+    """What begins last is then short, and no processor waits long for the end."""
+    return sorted(units, key=lambda u: (-u.rows * Path(u.file).stat().st_size, u.operator))
+
+
+def expect_budget(resources: Mapping[str, Sequence[KernelResources]]) -> None:
+    """Raises CompileError where a kernel spills registers or uses local memory; `resources` by operator."""
     over = [
         f"{operator}: {k.name} on sm_{k.arch}: {k.over_budget}"
         for operator, kernels in sorted(resources.items())
         for k in kernels
         if k.over_budget
     ]
-    if not over:
-        return ""
-    more = [f"… and {len(over) - _SHOWN} more"] if len(over) > _SHOWN else []
-    return "\n".join(
-        [
+    if over:
+        more = [f"… and {len(over) - _SHOWN} more"] if len(over) > _SHOWN else []
+        lines = [
             f"{len(over)} kernels spill registers or use local memory, which the budget does not allow:",
             *over[:_SHOWN],
             *more,
             "Hold fewer numbers at once in each thread, or give the kernel more registers (__launch_bounds__)",
         ]
-    )
+        raise CompileError("\n".join(lines))

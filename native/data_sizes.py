@@ -25,7 +25,7 @@ from .shape_rules import FromKernel, ShapeRule, shape_rules
 if TYPE_CHECKING:
     from ..symbolic.operator import Operator
 
-__all__ = ["DataSizes", "data_sizes", "size_names", "sized_by_kernel"]
+__all__ = ["DataSizes", "data_sizes", "expect_bounds", "size_names", "sized_by_kernel"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +140,13 @@ def _read_numbers(op: Operator) -> dict[str, tuple[int | None, ...]]:
             + " that the fake kernel asks for (torch.library.get_ctx().new_dynamic_size()) is a dim of an output"
         )
     return seen
+
+
+def expect_bounds(op: Operator) -> None:
+    """Raises DeclarationError where the size of an output is known only after the kernel ran, with no bound declared."""
+    by_kernel = sized_by_kernel(op)
+    if by_kernel:
+        raise DeclarationError(
+            f"{op.name}: the size of `{by_kernel[0]}` is known only after the kernel ran, and a launcher does not wait "
+            "for it: declare its upper bound"
+        )

@@ -13,17 +13,17 @@ from ..native.cuda_library import (
     DEFAULT_ARCHS,
     CudaBuild,
     cuda_tools,
+    expect_budget,
     link_flags,
-    over_budget_text,
 )
-from ..native.diagnostics import CompileError
+from ..native.cuda_plan import CudaPlan
 from ..native.jobs import run_all
 from ..native.kernel_files import INCLUDE
 from ..native.linking import put_library
 from ..native.nvcc_objects import CudaCache
 from ..native.planning import planned
 from .build_plan import NATIVE_CPP, ORT_CPP
-from .cuda_plan import CudaPlan, make_cuda_plan
+from .cuda_plan import make_cuda_plan
 from .manifest_writer import write_cuda_manifest
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def build_cuda_library(
         read=CudaPlan.from_dict,
         make=make_cuda_plan,
     )
-    build = CudaBuild(tools, cache, plan.units, (NATIVE_CPP,))
+    build = CudaBuild(tools, cache, (NATIVE_CPP,))
     parts = [
         CompileJob(name, source, tools.cxx, _FLAGS, (tools.nvcc.include, INCLUDE, NATIVE_CPP, ORT_CPP))
         for name, source in (
@@ -81,15 +81,17 @@ def build_cuda_library(
             ("ONNX Runtime adapter for CUDA", '#include "cuda_target.h"\n#include "ort_adapter.cpp"\n'),
         )
     ]
-    tasks = build.tasks() + [(job.name, functools.partial(cache.compile, job)) for job in parts]
+    tasks = build.tasks(plan.units) + [(job.name, functools.partial(cache.compile, job)) for job in parts]
     objects = run_all(tasks, jobs, progress)
-    resources = build.resources()
-    if budget and (over := over_budget_text(resources)):
-        raise CompileError(over)
+    resources = build.resources(plan.units)
+    if budget:
+        expect_budget(resources)
     built = cache.link(objects, tools.cxx, link_flags(tools.nvcc, ORT_CPP / "exports.map"), CUDA_NAME)
     path = put_library(built, folder, CUDA_NAME)
     write_cuda_manifest(path, plan, tools, resources, _FLAGS)
-    compiled = build.compiled + sum(cache.outputs[j.name].compiled for j in parts if j.name in cache.outputs)
+    compiled = build.compiled(plan.units) + sum(
+        cache.outputs[j.name].compiled for j in parts if j.name in cache.outputs
+    )
     kernels = tuple(k for name in sorted(resources) for k in resources[name])
     return CudaBuilt(
         path,
@@ -97,5 +99,5 @@ def build_cuda_library(
         tools.archs,
         compiled,
         kernels,
-        tuple(dict.fromkeys((*plan.notes, *build.warnings()))),
+        tuple(dict.fromkeys((*plan.notes, *build.warnings(plan.units)))),
     )

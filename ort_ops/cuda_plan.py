@@ -1,64 +1,25 @@
-"""What there is to compile for a library of CUDA kernels: everything that the declarations decide, as plain data."""
+"""The plan of a library of CUDA kernels for ONNX Runtime."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import DeclarationError
-from ..native.cuda_library import CudaUnit
+from ..native.cuda_plan import CudaPlan, cuda_unit
 from ..native.levels import Level
 from ..native.planning import TAKE_OTHERS
 
 if TYPE_CHECKING:
     from ..symbolic.operator import Operator
 
-__all__ = ["CudaPlan", "cuda_kernels", "make_cuda_plan"]
+__all__ = ["cuda_kernels", "make_cuda_plan"]
 
 _ON_DEVICE = Level("cuda", (), "true")  # to the table of a library, CUDA is one level that fits always
 
 
-@dataclass(frozen=True, slots=True)
-class CudaPlan:
-    """A library. `operators`: their entries in the manifest; `absent`: files that would be taken for a kernel instead."""
-
-    units: tuple[CudaUnit, ...]
-    table: str
-    operators: tuple[dict[str, Any], ...]
-    absent: tuple[str, ...]
-    notes: tuple[str, ...]  # what the author of the operators should know
-
-    @property
-    def holds(self) -> bool:
-        """Whether the kernels are still where they were found."""
-        found = all(Path(unit.file).is_file() for unit in self.units)
-        return found and not any(Path(path).is_file() for path in self.absent)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """ONNX names of the operators."""
-        return tuple(f"{o['domain']}::{o['op_type']}" for o in self.operators)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_dict(record: Any) -> CudaPlan:
-        """The plan in a record. Raises KeyError or TypeError where it is none."""
-        return CudaPlan(
-            tuple(CudaUnit(**u) for u in record["units"]),
-            record["table"],
-            tuple(record["operators"]),
-            tuple(record["absent"]),
-            tuple(record["notes"]),
-        )
-
-
 def make_cuda_plan(operators: Sequence[Operator]) -> CudaPlan:
     """The plan for these operators. Raises UsageError and DeclarationError with what stands in the way."""
-    from ..native.cuda_library import cuda_unit
     from ..native.generated import entries_symbol, operator_table
     from ..native.kernel_files import find_kernel, kernel_places
     from ..native.shape_rules import shape_rules
@@ -76,6 +37,7 @@ def make_cuda_plan(operators: Sequence[Operator]) -> CudaPlan:
             cuda_unit(op, file, cuda_kernels(op, file.name), entries_symbol(op, _ON_DEVICE.name))
             for op, file in zip(operators, files, strict=True)
         ),
+        tuple(op.onnx_name for op in operators),
         operator_table(operators, rules, [_ON_DEVICE]),
         tuple(map(describe, operators)),
         tuple(str(place) for op in operators for place in kernel_places(op, ".cuh") if not place.is_file()),

@@ -14,10 +14,10 @@ from .library_manifest import FORMAT, manifest_path, platform_of
 if TYPE_CHECKING:
     from ..native.compilers import Compiler
     from ..native.cuda_library import CudaTools
+    from ..native.cuda_plan import CudaPlan
     from ..native.nvcc_output import KernelResources
     from ..symbolic.operator import Operator
     from .build_plan import Plan
-    from .cuda_plan import CudaPlan
 
 __all__ = ["describe", "write_cuda_manifest", "write_manifest"]
 

@@ -14,18 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import NotCheckedError, UsageError
 from ..native.cache_store import safe_name
-from ..native.compilers import find_cxx
+from ..native.cuda_library import CudaTools, cuda_tools, expect_budget
 from ..native.cuda_signature import cuda_entries, cuda_signature
 from ..native.diagnostics import CompileError, explained, warnings_in
 from ..native.file_contents import FILES
 from ..native.jobs import run_all
 from ..native.kernel_files import INCLUDE, find_kernel
-from ..native.nvcc import Nvcc, find_nvcc
 from ..native.nvcc_objects import CudaCache, CudaJob
 from ..native.nvcc_output import KernelResources, kernel_resources, readable_names
 from ..native.output_files import replace_file
-from .library import expect_archs, expect_budget
-from .ptx.build import expect_sizes
 from .ptx.faults import NotInterpreted
 from .ptx.source import Function, read_module
 
@@ -145,15 +142,14 @@ def compile_device_code(
     folder = Path("lib" if out is None else out)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; `out` is the folder to write to")
-    compiler = find_cxx(cxx)
-    tool = find_nvcc(compiler, nvcc)
-    chosen = expect_archs(archs, tool)
+    tools = cuda_tools(cxx, nvcc, archs)
+    chosen = tools.archs
     units = [_unit(op) for op in _operators(ops)]
     cache = CudaCache()
     made: dict[tuple[str, str, int], Path] = {}
     wanted: list[tuple[_Unit, Literal["cubin", "ptx"], int]] = [(u, "ptx", min(chosen)) for u in units]
     wanted += [(u, "cubin", arch) for u in units for arch in chosen]
-    job = functools.partial(_job, tool, compiler)
+    job = functools.partial(_job, tools)
     tasks = [
         (f"{u.op.name}, {_label(kind, arch)}", functools.partial(_compile, cache, job(u, kind, arch), u))
         for u, kind, arch in wanted
@@ -172,7 +168,7 @@ def compile_device_code(
     content = {
         "format": FORMAT,
         "target": target,
-        "nvcc": tool.version,
+        "nvcc": tools.nvcc.version,
         "archs": list(chosen),
         "operators": entries,
     }
@@ -222,10 +218,11 @@ def _named(place: str) -> list[Operator]:
 
 
 def _unit(op: Operator) -> _Unit:
+    from ..native.data_sizes import expect_bounds
     from ..native.signature import check_compilable
 
     check_compilable(op)
-    expect_sizes(op)
+    expect_bounds(op)
     file = find_kernel(op, ".cuh")
     return _Unit(op, cuda_entries(op, file.name), file)
 
@@ -238,15 +235,15 @@ def _name(unit: _Unit, kind: str, arch: int) -> str:
     return f"{unit.op.name} ({_label(kind, arch)})"
 
 
-def _job(nvcc: Nvcc, compiler: Any, unit: _Unit, kind: Literal["cubin", "ptx"], arch: int) -> CudaJob:
+def _job(tools: CudaTools, unit: _Unit, kind: Literal["cubin", "ptx"], arch: int) -> CudaJob:
     flags = (f"-arch=compute_{arch}",) if kind == "ptx" else (f"-arch=sm_{arch}", "-Xptxas=-v")
     return CudaJob(
         name=_name(unit, kind, arch),
         source=unit.source,
-        compiler=compiler,
+        compiler=tools.cxx,
         flags=(),
-        include_dirs=(nvcc.include, INCLUDE, unit.file.parent),
-        nvcc=nvcc,
+        include_dirs=(tools.nvcc.include, INCLUDE, unit.file.parent),
+        nvcc=tools.nvcc,
         device_flags=(*_DEVICE_FLAGS, *flags),
         output=kind,
     )

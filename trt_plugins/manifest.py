@@ -11,10 +11,10 @@ from ..native.file_contents import FILES
 from ..native.output_files import replace_file
 
 if TYPE_CHECKING:
-    from ..native.nvcc import Nvcc
+    from ..native.cuda_library import CudaTools
+    from ..native.cuda_plan import CudaPlan
     from ..native.nvcc_output import KernelResources
     from .headers import Headers
-    from .plan import PluginPlan
 
 __all__ = ["FORMAT", "manifest_path", "write_manifest"]
 
@@ -27,10 +27,9 @@ def manifest_path(library: Path) -> Path:
 
 def write_manifest(
     library: Path,
-    plan: PluginPlan,
+    plan: CudaPlan,
     kernels: Mapping[str, Sequence[KernelResources]],
-    archs: Sequence[int],
-    nvcc: Nvcc,
+    tools: CudaTools,
     headers: Headers,
 ) -> None:
     """Write `<library>.json`. It names no path: equal libraries have equal manifests."""
@@ -39,17 +38,17 @@ def write_manifest(
         "library": library.name,
         "sha256": FILES.digest(str(library)),
         "target": "tensorrt",
-        "nvcc": nvcc.version,
+        "nvcc": tools.nvcc.version,
         "tensorrt_headers": headers.version,
-        "archs": list(archs),
-        "ptx": min(archs),
+        "archs": list(tools.archs),
+        "ptx": min(tools.archs),
         "plugins": [
             {
                 **operator,
                 "kernel": {"file": Path(unit.file).name, "sha256": FILES.digest(unit.file)},
                 "kernels": [k.to_dict() for k in kernels[unit.operator]],
             }
-            for operator, unit in zip(plan.operators, plan.kernels, strict=True)
+            for operator, unit in zip(plan.operators, plan.units, strict=True)
         ],
     }
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"

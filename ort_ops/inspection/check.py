@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...symbolic.graph_inspection.domains import BUILT_IN
-from ...symbolic.graph_inspection.findings import FAILS, HURTS, Finding, sorted_findings
+from ...symbolic.graph_inspection.findings import Finding, sorted_findings, verdict_of
 from ...symbolic.graph_inspection.graph_view import GraphViews
 from ...symbolic.graph_inspection.node_uses import ModelUses, NodeUse, opset_versions
 from ...symbolic.graph_inspection.structure import structure_findings
@@ -41,9 +41,8 @@ class Checked:
 
     @property
     def verdict(self) -> str:
-        """The worst of the findings: "would fail" or "hurts"; "nothing found" where there are but notes."""
-        severities = {f.severity for f in self.findings}
-        return next((s for s in (FAILS, HURTS) if s in severities), "nothing found")
+        """As `verdict_of` says it."""
+        return verdict_of(self.findings)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for `--json`."""

@@ -8,7 +8,7 @@ from typing import Literal
 
 from .node_uses import NodeUse
 
-__all__ = ["FAILS", "HURTS", "NOTE", "Finding", "Severity", "sorted_findings", "where"]
+__all__ = ["FAILS", "HURTS", "NOTE", "Finding", "Severity", "sorted_findings", "verdict_of", "where"]
 
 Severity = Literal["would fail", "hurts", "note"]
 FAILS: Severity = "would fail"
@@ -37,6 +37,12 @@ class Finding:
 
     def to_dict(self) -> dict[str, str]:
         return asdict(self)
+
+
+def verdict_of(findings: Iterable[Finding]) -> str:
+    """The worst of them: "would fail" or "hurts"; "nothing found" where there are but notes."""
+    severities = {f.severity for f in findings}
+    return next((s for s in (FAILS, HURTS) if s in severities), "nothing found")
 
 
 def where(node: NodeUse) -> str:

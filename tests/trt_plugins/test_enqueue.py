@@ -69,7 +69,7 @@ def enqueued(
     compiler, cache = find_cxx(), Cache()
     plan = make_plan(list(pack.values()))
     includes = (EMULATION / "include", INCLUDE, PLUGINS, headers.folder)
-    sources = {k.operator: (k.source, Path(k.file).parent) for k in plan.kernels}
+    sources = {k.operator: (k.source, Path(k.file).parent) for k in plan.units}
     sources["plugin table"] = (plan.table, PLUGINS)
     for part in ("attributes", "messages", "plugin", "plugin_runtime", "exported"):
         sources[f"plugin {part}"] = (f'#include "{part}.cpp"\n', PLUGINS)

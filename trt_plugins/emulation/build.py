@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ...symbolic.operator import Operator
 
-__all__ = ["Built", "Sanitizer", "build", "device_jobs", "kernel_flags"]
+__all__ = ["SMALL_LIMITS", "Built", "Sanitizer", "build", "compiled", "device_jobs", "kernel_flags"]
 
 Sanitizer = Literal["address", "thread"]
 
@@ -39,7 +39,7 @@ _FLAGS = (
 # Answered by undefined.cpp.
 _UNDEFINED = ("-fsanitize=alignment,bounds,integer-divide-by-zero,shift", "-fno-sanitize-recover=all")
 # Few blocks and few short indices: grids are gone over several times, and 64-bit indices used, by small samples too.
-_SMALL_LIMITS = ("-DDEPLOYOPS_MOST_BLOCKS=24", "-DDEPLOYOPS_MOST_SHORT_INDICES=256")
+SMALL_LIMITS = ("-DDEPLOYOPS_MOST_BLOCKS=24", "-DDEPLOYOPS_MOST_SHORT_INDICES=256")
 # Without object-size: what it finds, AddressSanitizer finds too, and says more.
 _ADDRESS = (
     "-fsanitize=address,undefined", "-fno-sanitize=object-size", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer",
@@ -99,7 +99,7 @@ def build(
         except DeployOpsError as e:  # noqa: PERF203
             failed[op.name] = e
     tasks: list[_Task] = [
-        (op.name, functools.partial(_compiled, cache, jobs_of[op.name], op))
+        (op.name, functools.partial(compiled, cache, jobs_of[op.name], op))
         for op in operators
         if op.name in jobs_of
     ]
@@ -161,7 +161,8 @@ def _expect_portable(kernel: Path) -> None:
             raise UsageError(f"{kernel} has `{wrong}`, which only nvcc understands: use {right}")
 
 
-def _compiled(cache: Cache, job: CompileJob, op: Operator) -> Path | DeployOpsError:
+def compiled(cache: Cache, job: CompileJob, op: Operator) -> Path | DeployOpsError:
+    """The object of an operator's kernel, or why there is none, in the author's terms."""
     try:
         return cache.compile(job)
     except CompileError as e:
@@ -176,7 +177,7 @@ def _compiled(cache: Cache, job: CompileJob, op: Operator) -> Path | DeployOpsEr
 
 def kernel_flags(sanitize: Sanitizer | None = None) -> tuple[str, ...]:
     """How code is compiled that the emulation runs."""
-    flags = (*_runtime_flags(sanitize), *_SMALL_LIMITS)
+    flags = (*_runtime_flags(sanitize), *SMALL_LIMITS)
     if sanitize == "address":
         return (*flags, *_ADDRESS)
     return (*flags, *_UNDEFINED, *(("-fsanitize=thread",) if sanitize == "thread" else ()))

@@ -9,30 +9,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import DeclarationError, DeployOpsError, NotCheckedError
+from ...errors import DeployOpsError, NotCheckedError
 from ...native.compile_job import CompileJob
 from ...native.compilers import Compiler, find_cxx
-from ...native.cuda_signature import cuda_signature
-from ...native.diagnostics import CompileError, explained
+from ...native.diagnostics import CompileError
 from ...native.jobs import run_all
 from ...native.kernel_files import INCLUDE, find_kernel
 from ...native.nvcc import Nvcc, find_nvcc
 from ...native.nvcc_objects import CudaCache, CudaJob
+from ..emulation.build import SMALL_LIMITS, compiled
 from ..generated import kernel_source, launcher_symbol
 
 if TYPE_CHECKING:
     from ...symbolic.operator import Operator
 
-__all__ = ["ARCH", "Built", "Interpretable", "build", "expect_sizes"]
+__all__ = ["ARCH", "Built", "Interpretable", "build"]
 
 ARCH = 80  # whose PTX is interpreted: compute_80
 _HERE = Path(__file__).resolve().parent / "cpp"
 _PLUGIN = Path(__file__).resolve().parent.parent / "cpp"
-# Few blocks and few short indices, as the emulation has them: the launcher's business, the kernels are the same.
-_SMALL_LIMITS = ("-DDEPLOYOPS_MOST_BLOCKS=24", "-DDEPLOYOPS_MOST_SHORT_INDICES=256")
 _DEVICE_FLAGS = (
     "-std=c++17", "-O3", "--generate-line-info", "--compress-mode=none", f"-gencode=arch=compute_{ARCH},code=compute_{ARCH}",
-    *_SMALL_LIMITS,
+    *SMALL_LIMITS,
 )  # fmt: skip
 _HOST_FLAGS = ("-fPIC",)
 _RUNTIME_FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
@@ -89,7 +87,7 @@ def build(
     )  # fmt: skip
     named = {op.name: op for op in operators}
     tasks: list[tuple[str, Callable[[], Path | DeployOpsError]]] = [
-        (name, functools.partial(_compiled, cache, job, named[name])) for name, job in jobs_of.items()
+        (name, functools.partial(compiled, cache, job, named[name])) for name, job in jobs_of.items()
     ]
     tasks.append((runtime.name, functools.partial(cache.compile, runtime)))
     made = run_all(tasks, jobs, progress)
@@ -110,23 +108,12 @@ def build(
     return Built(libraries, failed, tool)
 
 
-def expect_sizes(op: Operator) -> None:
-    """Raises DeclarationError where the size of an output is known only after the kernel ran, with no bound declared."""
-    from ...native.data_sizes import sized_by_kernel
-
-    by_kernel = sized_by_kernel(op)
-    if by_kernel:
-        raise DeclarationError(
-            f"{op.name}: the size of `{by_kernel[0]}` is known only after the kernel ran, and a launcher does not wait "
-            "for it: declare its upper bound"
-        )
-
-
 def _kernel_job(op: Operator, compiler: Compiler, nvcc: Nvcc) -> CudaJob:
+    from ...native.data_sizes import expect_bounds
     from ...native.signature import check_compilable
 
     check_compilable(op)
-    expect_sizes(op)
+    expect_bounds(op)
     kernel = find_kernel(op, ".cuh")
     return CudaJob(
         name=f"{op.name} (PTX)",
@@ -137,19 +124,6 @@ def _kernel_job(op: Operator, compiler: Compiler, nvcc: Nvcc) -> CudaJob:
         nvcc=nvcc,
         device_flags=_DEVICE_FLAGS,
     )
-
-
-def _compiled(cache: CudaCache, job: CudaJob, op: Operator) -> Path | DeployOpsError:
-    try:
-        return cache.compile(job)
-    except CompileError as e:
-        return explained(
-            e,
-            [job.include_dirs[-1]],
-            generated=job.source,
-            kernel=op.name,
-            signature=cuda_signature(op),
-        )
 
 
 def _missing(error: CompileError) -> DeployOpsError:

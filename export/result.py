@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from ..symbolic.shown_bytes import shown_bytes
+
 __all__ = ["ExportedModel", "Note", "TensorSpec"]
 
 
@@ -82,7 +84,7 @@ class ExportedModel:
             ", ".join(f"{n}={s}" for n, s in sizes.items()) or "as given" for sizes in self.checked_sizes
         )
         lines = [
-            f"{self.path}  ({_size(self.bytes)}, opset {self.opset}, {self.nodes} nodes, {sum(self.seconds.values()):.1f} s)",
+            f"{self.path}  ({shown_bytes(self.bytes)}, opset {self.opset}, {self.nodes} nodes, {sum(self.seconds.values()):.1f} s)",
             f"  from     {self.kind}",
             *(f"  {'input' if i == 0 else ''!s:8} {t}" for i, t in enumerate(self.inputs)),
             *(f"  {'output' if i == 0 else ''!s:8} {t}" for i, t in enumerate(self.outputs)),
@@ -91,12 +93,3 @@ class ExportedModel:
             *(f"  {n}" for n in self.notes),
         ]
         return "\n".join(lines)
-
-
-def _size(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.2f} GB"

@@ -12,14 +12,16 @@ import ctypes
 import os
 import pickle
 import sys
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from ...native.cpu_library import AttributeRef, OperatorCall, TensorRef, fill_list
 from .calls import Call, Memory, Reply
 
-__all__ = ["attribute_refs", "main"]
+__all__ = ["main", "operator_call"]
 
 _TEXT_SIZE = 4096
+Place = Callable[[Any, "Memory | None", int, "list[Any]"], None]
 
 
 class _Library:
@@ -57,17 +59,7 @@ class _Library:
     def run(self, call: Call) -> Reply:
         held: list[Any] = []
         try:
-            inputs = (TensorRef * max(len(call.inputs), 1))()
-            for ref, memory in zip(inputs, call.inputs, strict=False):
-                self._place(ref, memory, call.alignment, held)
-            outputs = (TensorRef * max(len(call.outputs), 1))()
-            for k, output in enumerate(call.outputs):
-                if isinstance(output, int):
-                    outputs[k] = inputs[output]
-                else:
-                    self._place(outputs[k], output, call.alignment, held)
-            attributes = attribute_refs(call, held)
-            packed = OperatorCall(None, inputs, len(call.inputs), attributes, outputs, None)
+            packed, outputs = operator_call(call, self._place, held)
             text = ctypes.create_string_buffer(_TEXT_SIZE)
             outcome = self._c.deployops_emulated_run(
                 call.operator, call.row, call.tactic, call.seed, call.workers, packed, text, _TEXT_SIZE
@@ -100,7 +92,25 @@ class _Library:
         ref.data, ref.sizes, ref.rank, ref.dtype = address, sizes, len(memory.sizes), memory.dtype
 
 
-def attribute_refs(call: Call, held: list[Any]) -> Any:
+def operator_call(call: Call, place: Place, held: list[Any]) -> tuple[OperatorCall, Any]:
+    """A call as a launcher takes it, and its outputs; `held` keeps what both refer to.
+
+    `place`: gives a tensor memory: fills its `TensorRef`; an argument that is absent is None.
+    """
+    inputs = (TensorRef * max(len(call.inputs), 1))()
+    for ref, memory in zip(inputs, call.inputs, strict=False):
+        place(ref, memory, call.alignment, held)
+    outputs = (TensorRef * max(len(call.outputs), 1))()
+    for k, output in enumerate(call.outputs):
+        if isinstance(output, int):  # the operator writes into this argument
+            outputs[k] = inputs[output]
+        else:
+            place(outputs[k], output, call.alignment, held)
+    held += [inputs, outputs]
+    return OperatorCall(None, inputs, len(call.inputs), _attribute_refs(call, held), outputs, None), outputs
+
+
+def _attribute_refs(call: Call, held: list[Any]) -> Any:
     """The attributes of a call as a launcher takes them; `held` keeps what they refer to."""
     refs = (AttributeRef * max(len(call.attributes), 1))()
     for ref, (onnx_type, value) in zip(refs, call.attributes, strict=False):

@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ...symbolic.shown_bytes import shown_bytes
 from .flavor import NAMES
 from .profile_text import profile_text
 from .record import EngineRecord
 from .sidecar import sidecar_path
-from .workspace import shown_bytes
 
 __all__ = ["Engine"]
 

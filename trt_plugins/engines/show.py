@@ -10,6 +10,7 @@ from typing import Any
 
 from ...errors import UsageError
 from ...native.file_contents import FILES
+from ...symbolic.shown_bytes import shown_bytes
 from .flavor import NAMES
 from .host import platform_name, this_host
 from .plan_header import SMALLEST, PlanHeader, read_plan_header, record_of_header
@@ -18,7 +19,6 @@ from .profile_text import profile_text
 from .record import EngineRecord, TensorRecord
 from .sidecar import engine_file, read_sidecar
 from .source_model import read_source_model
-from .workspace import shown_bytes
 
 __all__ = ["Shown", "show_engine"]
 

@@ -6,7 +6,7 @@ import re
 
 from ...errors import UsageError
 
-__all__ = ["byte_count", "shown_bytes"]
+__all__ = ["byte_count"]
 
 _UNITS = {"": 1, "b": 1} | {
     f"{letter}{binary}b": (1024 if binary else 1000) ** power
@@ -28,13 +28,3 @@ def byte_count(given: int | str | None) -> int | None:
     if not 0 < count < 2**63:
         raise UsageError(f"workspace {given!r}: expected a size from 1 byte up, such as 2GiB")
     return count
-
-
-def shown_bytes(count: int) -> str:
-    """`17.2 kB`, for people."""
-    size = float(count)
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.2f} GB"

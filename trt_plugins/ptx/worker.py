@@ -16,9 +16,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ...native.cpu_library import OperatorCall, TensorRef
+from ...native.cpu_library import OperatorCall
 from ..emulation.calls import Call, Memory
-from ..emulation.worker import attribute_refs
+from ..emulation.worker import operator_call
 from .exchange import Answer, Request
 from .faults import NotInterpreted, PtxFault
 from .machine import Launch, run_launch
@@ -81,16 +81,7 @@ class _Library:
     def run(self, call: Call) -> Answer:
         held: list[Any] = []
         self._memory, self._error, self._kernels, self._steps = [], None, [], 0
-        inputs = (TensorRef * max(len(call.inputs), 1))()
-        for ref, memory in zip(inputs, call.inputs, strict=False):
-            self._place(ref, memory, call.alignment, held)
-        outputs = (TensorRef * max(len(call.outputs), 1))()
-        for k, output in enumerate(call.outputs):
-            if isinstance(output, int):
-                outputs[k] = inputs[output]
-            else:
-                self._place(outputs[k], output, call.alignment, held)
-        packed = OperatorCall(None, inputs, len(call.inputs), attribute_refs(call, held), outputs, None)
+        packed, outputs = operator_call(call, self._place, held)
         text = ctypes.create_string_buffer(_TEXT_SIZE)
         outcome = self._c.deployops_ptx_run(self._launcher, call.row, call.tactic, packed, text, _TEXT_SIZE)
         kernels = tuple(dict.fromkeys(self._kernels))

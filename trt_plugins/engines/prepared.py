@@ -12,7 +12,7 @@ from ...errors import UsageError
 from ...native.file_contents import FILES
 from ..fitted_nodes import fit_plugin_nodes
 from ..manifest import manifest_path
-from .plugin_dtypes import plugin_dtypes
+from .casting.plugin_dtypes import plugin_dtypes
 from .record import KeptFloat32, Precision
 from .source_model import STANDARD_DOMAINS, SourceModel, graphs_of
 
@@ -56,7 +56,7 @@ def prepare_model(
     told = (*_newer_opset(source), *_doubles(source))
     import onnx
 
-    from .precision import cast_model
+    from .casting.cast_model import cast_model
 
     manifests = [_manifest(plugin) for plugin in plugins]
     proto = onnx.ModelProto()

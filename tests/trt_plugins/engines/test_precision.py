@@ -20,8 +20,8 @@ from onnx import TensorProto, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
 from deployops.errors import ModelFileError, UsageError
-from deployops.trt_plugins.engines.narrow_weights import narrowed
-from deployops.trt_plugins.engines.precision import CastModel, cast_model
+from deployops.trt_plugins.engines.casting.cast_model import CastModel, cast_model
+from deployops.trt_plugins.engines.casting.narrow_weights import narrowed
 
 RNG = np.random.default_rng(4)
 

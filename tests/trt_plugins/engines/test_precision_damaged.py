@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
 from deployops.errors import ModelFileError, UsageError
-from deployops.trt_plugins.engines.precision import cast_model
+from deployops.trt_plugins.engines.casting.cast_model import cast_model
 
 
 def with_weight(**fields: Any) -> onnx.ModelProto:

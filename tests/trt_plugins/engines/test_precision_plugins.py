@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, numpy_helper, parser
 
 from deployops.errors import UsageError
-from deployops.trt_plugins.engines.plugin_dtypes import PluginDtypes, plugin_dtypes
-from deployops.trt_plugins.engines.precision import CastModel, cast_model
+from deployops.trt_plugins.engines.casting.cast_model import CastModel, cast_model
+from deployops.trt_plugins.engines.casting.plugin_dtypes import PluginDtypes, plugin_dtypes
 
 RNG = np.random.default_rng(8)
 KEY = ("acme", "Scale")

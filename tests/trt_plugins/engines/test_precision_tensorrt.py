@@ -14,7 +14,7 @@ import onnx
 import pytest
 from onnx import numpy_helper, parser
 
-from deployops.trt_plugins.engines.precision import cast_model
+from deployops.trt_plugins.engines.casting.cast_model import cast_model
 
 RNG = np.random.default_rng(6)
 

@@ -14,8 +14,8 @@ import pytest
 from onnx import numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
-from deployops.trt_plugins.engines.narrow_weights import narrowed
-from deployops.trt_plugins.engines.precision import CastModel, cast_model
+from deployops.trt_plugins.engines.casting.cast_model import CastModel, cast_model
+from deployops.trt_plugins.engines.casting.narrow_weights import narrowed
 
 LOWEST = np.float32(np.finfo(np.float32).min)
 X = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4)

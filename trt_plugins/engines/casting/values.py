@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..record import KeptFloat32
 from .narrow_weights import Array, Narrowed, NarrowPrecision, narrowed
-from .record import KeptFloat32
 
 if TYPE_CHECKING:
     import onnx

@@ -7,7 +7,7 @@ and brings a stack of its own. Hence this one, which decides by rules that the r
 
 What is cast, and how:
 
-- Every node whose operator takes the type gets it, except those of `precision_rules`, what is computed from sizes or
+- Every node whose operator takes the type gets it, except those of `rules`, what is computed from sizes or
   positions, and what is next to a constant beyond the range.
 - Custom operators follow their plugins: without a kernel for the type they stay float32, with casts around.
 - Inputs and outputs of the model keep their types, and so do values that enter or leave the graphs of If, Loop and Scan.
@@ -20,16 +20,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...errors import DeployOpsError, ExportError, ModelFileError, UsageError
-from .cast_decisions import Decisions
-from .cast_flags import Flags
-from .cast_graph import Casting
-from .cast_input import check_tensors, inlined
-from .cast_values import NO_TENSOR, STANDARD, Findings, NarrowCalls
+from ....errors import DeployOpsError, ExportError, ModelFileError, UsageError
+from ..record import KeptFloat32
+from ..source_model import graphs_of
+from .decisions import Decisions
+from .flags import Flags
+from .graph import Casting
+from .input import check_tensors, inlined
 from .narrow_weights import NarrowPrecision, element_type
 from .plugin_dtypes import PluginDtypes
-from .record import KeptFloat32
-from .source_model import graphs_of
+from .values import NO_TENSOR, STANDARD, Findings, NarrowCalls
 
 if TYPE_CHECKING:
     import onnx

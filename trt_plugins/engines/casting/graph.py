@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .cast_decisions import Decision, Decisions, row_of
-from .cast_flags import HUGE, INTEGERS, tensor_flag
-from .cast_values import (
+from ..record import KeptFloat32
+from .decisions import Decision, Decisions, row_of
+from .flags import HUGE, INTEGERS, tensor_flag
+from .narrow_weights import NarrowPrecision, element_type, narrowed
+from .rules import form
+from .values import (
     DOUBLE,
     FLOAT,
     NO_TENSOR,
@@ -24,9 +27,6 @@ from .cast_values import (
     short_name,
     to_tensor,
 )
-from .narrow_weights import NarrowPrecision, element_type, narrowed
-from .precision_rules import form
-from .record import KeptFloat32
 
 if TYPE_CHECKING:
     import onnx

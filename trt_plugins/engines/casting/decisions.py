@@ -6,8 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .cast_flags import HUGE, INTEGERS, SUM, Flags, tensor_flag
-from .cast_values import (
+from .flags import HUGE, INTEGERS, SUM, Flags, tensor_flag
+from .narrow_weights import NarrowPrecision, narrowed
+from .plugin_dtypes import PluginDtypes
+from .rules import (
+    AS_THEY_ARE,
+    CONTRACTS,
+    DIVISORS,
+    FLAGGED_SUMS,
+    SENSITIVE,
+    adds_up,
+    form,
+)
+from .values import (
     DOUBLE,
     FLOAT,
     NO_TENSOR,
@@ -17,17 +28,6 @@ from .cast_values import (
     Value,
     element_types,
     short_name,
-)
-from .narrow_weights import NarrowPrecision, narrowed
-from .plugin_dtypes import PluginDtypes
-from .precision_rules import (
-    AS_THEY_ARE,
-    CONTRACTS,
-    DIVISORS,
-    FLAGGED_SUMS,
-    SENSITIVE,
-    adds_up,
-    form,
 )
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import UsageError
+from ....errors import UsageError
 
 __all__ = ["PluginDtypes", "plugin_dtypes"]
 

@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ModelFileError, UsageError
-from .cast_values import STANDARD
+from ....errors import ModelFileError, UsageError
+from ..source_model import graphs_of
 from .plugin_dtypes import PluginDtypes
-from .source_model import graphs_of
+from .values import STANDARD
 
 if TYPE_CHECKING:
     import onnx

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .cast_values import DOUBLE, NO_TENSOR, STANDARD, WIDE_INTEGERS, Value, numbers_of
 from .narrow_weights import NarrowPrecision, narrowed
-from .precision_rules import (
+from .rules import (
     AS_THEY_ARE,
     BOUNDED,
     COMPARES,
@@ -21,6 +20,7 @@ from .precision_rules import (
     SPREADS_PLAIN,
     form,
 )
+from .values import DOUBLE, NO_TENSOR, STANDARD, WIDE_INTEGERS, Value, numbers_of
 
 if TYPE_CHECKING:
     import onnx

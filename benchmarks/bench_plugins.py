@@ -3,8 +3,9 @@
     python benchmarks/bench_plugins.py             # about five minutes on two cores
     python benchmarks/bench_plugins.py --ops deployops.symbolic.operators.swish --archs 89
 
-Each build is a command of its own, `deployops compile --target tensorrt`, with an empty cache but for "nothing changed". Other
-work on the machine shows in the time; processor time is that of the command and its compilers.
+Each build is a command of its own, `deployops compile --target tensorrt`, with an empty cache but for "nothing changed", and
+with the headers of TensorRT that `deployops doctor` finds. Other work on the machine shows in the time; processor time is that
+of the command and its compilers.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from deployops.trt_plugins.headers import find_headers
 
 SIX = "80,86,89,90,100,120"
 ONE = "deployops.symbolic.operators.swish"
@@ -67,10 +70,16 @@ def main() -> None:
     parser.add_argument("--archs", default=SIX, help="of the whole library; default: %(default)s")
     parser.add_argument("--ops", help="instead of all shipped operators: a module or a file")
     parser.add_argument(
+        "--one",
+        action="append",
+        help="an operator to build alone: MODULE[::NAME]; may be repeated; default: swish",
+    )
+    parser.add_argument(
         "--rounds", type=int, default=3, help="of the build of one operator; default: %(default)s"
     )
     arguments = parser.parse_args()
-    chosen = ["--arch", arguments.archs] + (["--ops", arguments.ops] if arguments.ops else [])
+    headers = ["--tensorrt-root", str(find_headers().folder)]
+    chosen = [*headers, "--arch", arguments.archs, *(["--ops", arguments.ops] if arguments.ops else [])]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         cache = folder / "cache"
@@ -78,9 +87,14 @@ def main() -> None:
             build("all, clean" if not arguments.ops else "chosen, clean", folder, cache, chosen),
             build("nothing changed", folder, cache, chosen),
         ]
-        one = f"{ONE.rpartition('.')[2]}, sm_89, clean"
         rows += [
-            build(one, folder, folder / str(k), ["--ops", ONE, "--arch", "89"])
+            build(
+                f"{one.rpartition('.')[2]}, sm_89, clean",
+                folder,
+                folder / f"{k}-{one}",
+                [*headers, "--ops", one, "--arch", "89"],
+            )
+            for one in arguments.one or [ONE]
             for k in range(arguments.rounds)
         ]
     columns = list(rows[0])

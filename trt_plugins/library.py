@@ -19,9 +19,9 @@ from ..native.linking import put_library
 from ..native.nvcc_objects import CudaCache
 from ..native.nvcc_output import KernelResources
 from ..native.planning import planned
+from .ahead import Ahead
 from .headers import find_headers
 from .manifest import manifest_path, write_manifest
-from .parts import PartsAhead
 from .plan import make_plan
 
 if TYPE_CHECKING:
@@ -33,10 +33,13 @@ Progress = Callable[[int, int, str], None]
 
 NAME = "libdeployops_trt.so"  # of every library
 _OURS = Path(__file__).resolve().parent / "cpp"
-_PARTS = ("attributes", "messages", "plugin", "plugin_runtime", "exported")
+# One object: most of what compiling takes is the headers.
+_INTERFACE = "".join(
+    f'#include "{name}.cpp"\n' for name in ("attributes", "messages", "plugin", "plugin_runtime", "exported")
+)
 
 _HOST_FLAGS = ("-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra")
-_CXX_FLAGS = ("-std=c++17", "-O2", *_HOST_FLAGS)
+_CXX_FLAGS = ("-std=c++17", "-O1", *_HOST_FLAGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +149,14 @@ def compile_plugins(
     tools, headers = cuda_tools(cxx, nvcc, archs), find_headers(tensorrt_root)
     include = (tools.nvcc.include, INCLUDE, _OURS, headers.folder)
 
-    def part(name: str, source: str) -> CompileJob:
+    def ours(name: str, source: str) -> CompileJob:
         return CompileJob(f"plugin {name}", source, tools.cxx, _CXX_FLAGS, include)
 
     cache = CudaCache()
-    with PartsAhead(cache, [part(n, f'#include "{n}.cpp"\n') for n in _PARTS], jobs) as parts:
-        build = CudaBuild(tools, cache, (_OURS,), parts.begin)
+    interface = ours("interface", _INTERFACE)
+    with Ahead(jobs) as ahead:
+        compiled_interface = ahead.begin(functools.partial(cache.compile, interface))
+        build = CudaBuild(tools, cache, (_OURS,), ahead.begin)
         plan = planned(
             ops,
             cache=cache.root,
@@ -160,11 +165,11 @@ def compile_plugins(
             read=CudaPlan.from_dict,
             make=functools.partial(make_plan, begin=build.begin),
         )
-        table = part("table", plan.table)
+        table = ours("table", plan.table)
         tasks: list[tuple[str, Callable[[], Path]]] = [
             *build.tasks(plan.units),
             (table.name, functools.partial(cache.compile, table)),
-            *parts.tasks,
+            (interface.name, compiled_interface),
         ]
         objects = run_all(tasks, jobs, progress)
     resources = build.resources(plan.units)
@@ -173,7 +178,7 @@ def compile_plugins(
     built = cache.link(objects, tools.cxx, link_flags(tools.nvcc, _OURS / "exports.map"), NAME)
     path = put_library(built, folder, NAME)
     write_manifest(path, plan, resources, tools, headers)
-    own = {table.name, *(name for name, _ in parts.tasks)}
+    own = {table.name, interface.name}
     return PluginLibrary(
         path,
         plan.names,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...symbolic.interface import BoundCall
     from ...symbolic.operator import Operator
 
-__all__ = ["Expected", "packed", "unpacked"]
+__all__ = ["Expected", "fake_outputs", "kernel_row", "packed", "unpacked"]
 
 _INT32 = 6  # TensorProto.DataType
 
@@ -49,7 +49,7 @@ def packed(
     if decided is not None or op.shape_inputs:
         shapes = _bounded_outputs(op, bound)
     else:
-        shapes = list(like) if like is not None else _fake_outputs(op, args, kwargs)
+        shapes = list(like) if like is not None else fake_outputs(op, args, kwargs)
     sizes = size_names(op)
     names = [i.name for i in interface.inputs]
     overwritten = [None if o.mutates is None else names.index(o.mutates) for o in interface.outputs]
@@ -69,7 +69,7 @@ def packed(
     tactic, seed, workers, alignment = how
     call = Call(
         number,
-        _row(op, bound.tensors),
+        kernel_row(op, bound.tensors),
         tactic,
         seed,
         workers,
@@ -140,7 +140,7 @@ def _bounded_outputs(op: Operator, bound: BoundCall) -> list[torch.Tensor]:
     ]
 
 
-def _fake_outputs(op: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+def fake_outputs(op: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
     """Tensors with the outputs' shapes and dtypes, without data."""
     import torch
     from torch._subclasses import FakeTensorMode
@@ -161,7 +161,7 @@ def _fake_outputs(op: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     return [torch.empty(sizes, dtype=dtype, device="meta") for sizes, dtype in shapes]
 
 
-def _row(op: Operator, tensors: Mapping[str, Any]) -> int:
+def kernel_row(op: Operator, tensors: Mapping[str, Any]) -> int:
     """The number of the kernel for these dtypes; an absent input goes with the others of its type."""
     types = op.types
     found: dict[str, str] = {}

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 import torch
 
 from deployops.errors import DeployOpsError, UsageError
+from deployops.native.archs import read_archs
 from deployops.native.cpu_library import OperatorCall, TensorRef, attribute_refs, describe_tensor
-from deployops.native.cuda_library import CudaBuild, CudaTools, link_flags
+from deployops.native.cuda_library import DEFAULT_ARCHS, CudaBuild, CudaTools, link_flags
 from deployops.native.cuda_plan import cuda_unit
 from deployops.native.cuda_signature import cuda_entries, cuda_entries_symbol
 from deployops.native.jobs import run_all
@@ -25,7 +26,7 @@ from deployops.native.nvcc_objects import CudaCache, CudaJob, code_flags
 from deployops.native.signature import fingerprint
 from deployops.symbolic.operator import Operator
 from deployops.trt_plugins.emulation.library import EmulatedLibrary, emulated_library
-from deployops.trt_plugins.emulation.packing import _fake_outputs, _row
+from deployops.trt_plugins.emulation.packing import fake_outputs, kernel_row
 
 HERE = Path(__file__).resolve().parent
 NAME = "libdeployops_bench_gpu.so"
@@ -70,7 +71,7 @@ def build(operators: Sequence[Operator], tools: CudaTools, folder: Path, jobs: i
         device_flags=("-std=c++17", "-O2", *code_flags(tools.archs)),
     )
     objects = run_all([*build.tasks(units), (table.name, lambda: cache.compile(table))], jobs, None)
-    flags = link_flags(tools.nvcc, HERE / "gpu_launchers.exports")
+    flags = link_flags(tools.nvcc, HERE / "launchers.exports")
     return put_library(cache.link(objects, tools.cxx, flags, NAME), folder, NAME)
 
 
@@ -82,7 +83,7 @@ def _table(operators: Sequence[Operator]) -> str:
     ]
     return "\n".join(
         [
-            '#include "gpu_launchers.cpp"',
+            '#include "launchers.cpp"',
             *(f'extern "C" const deployops::CudaKernels* {symbol}();' for symbol in symbols),
             "namespace bench {",
             "const Operator operators[] = {",
@@ -140,7 +141,7 @@ class CudaLauncher:
         held: list[Any] = [describe_tensor(ref, t) for ref, t in zip(refs, inputs, strict=False)]
         names = [i.name for i in op.interface.inputs]
         outputs = []
-        for o, fake in zip(op.interface.outputs, _fake_outputs(op, args, kwargs), strict=True):
+        for o, fake in zip(op.interface.outputs, fake_outputs(op, args, kwargs), strict=True):
             own = inputs[names.index(o.mutates)] if o.mutates is not None else None
             outputs.append(
                 own if own is not None else torch.empty(fake.shape, dtype=fake.dtype, device=self.device)
@@ -150,7 +151,7 @@ class CudaLauncher:
         attributes, more = attribute_refs(op.interface, bound.attributes)
         held += [inputs, more]
         call = OperatorCall(None, refs, len(inputs), attributes, out_refs, None)
-        number, row = self._numbers[op.name][0], _row(op, bound.tensors)
+        number, row = self._numbers[op.name][0], kernel_row(op, bound.tensors)
         text = ctypes.create_string_buffer(_TEXT)
 
         def launch() -> list[torch.Tensor]:
@@ -179,3 +180,13 @@ class EmulatedLauncher:
         self, op: Operator, args: Sequence[Any], kwargs: dict[str, Any], tactic: int
     ) -> Callable[[], list[torch.Tensor]]:
         return lambda: self.library.run(op, args, kwargs, tactic=tactic)
+
+
+def archs_of(text: str | None) -> list[int]:
+    """The architectures asked for; None: that of the GPU here, else the usual ones."""
+    if text:
+        return list(read_archs(text))
+    if torch.cuda.is_available():
+        major, minor = torch.cuda.get_device_capability()
+        return [10 * major + minor]
+    return list(DEFAULT_ARCHS)

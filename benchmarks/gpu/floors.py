@@ -10,7 +10,7 @@ from onnx import helper
 from ort_cases import CASES, Case
 
 from deployops.symbolic import dtypes
-from deployops.trt_plugins.emulation.packing import _fake_outputs
+from deployops.trt_plugins.emulation.packing import fake_outputs
 from deployops.validation.latency.gpus import GPUS
 from deployops.validation.latency.graph_cost import ModelCost, model_cost
 from deployops.validation.latency.roofline import predicted
@@ -36,7 +36,7 @@ def cost_of(case: Case, dtype: torch.dtype) -> tuple[ModelCost, str]:
     bound = case.op.interface.bind(args, kwargs)
     tensors = case.op.interface.flat_inputs(bound)
     given = {f"x{k}": t for k, t in enumerate(tensors) if t is not None}
-    made = _fake_outputs(case.op, args, kwargs)
+    made = fake_outputs(case.op, args, kwargs)
     node = helper.make_node(
         case.op.op_type,
         [f"x{k}" if t is not None else "" for k, t in enumerate(tensors)],

@@ -38,8 +38,8 @@ DEFAULT_ARCHS = (80, 86, 89, 90, 100, 120)  # compute capabilities 8.0 to 12.0: 
 _HOST_FLAGS = ("-fPIC", "-fvisibility=hidden")
 # -O1 is for the host's side alone, a few calls around each launch; kernels are compiled with -O3 whatever it says.
 # No --use_fast_math: what is written is what is computed.
-# --split-compile: ptxas goes over the kernels of an object on two threads; the code is the same.
-_DEVICE_FLAGS = ("-std=c++17", "-O1", "-Xptxas=-v", "--compress-mode=size", "--split-compile=2")
+# ptxas goes over the kernels of an object on two threads. Not nvcc's own --split-compile: it makes other code, which spills.
+_DEVICE_FLAGS = ("-std=c++17", "-O1", "-Xptxas=-v,--split-compile=2", "--compress-mode=size")
 _SHOWN = 10
 
 Work = Callable[[], Path]

@@ -75,6 +75,12 @@ def engine() -> None:
     is_flag=True,
     help="Build of a model that another tool has written again after its export. The sidecar says so.",
 )
+@click.option(
+    "--timeout",
+    type=float,
+    metavar="SECONDS",
+    help="End the build after this time. Default: none for the builder, and 10 minutes for what comes before it.",
+)
 @click.option("--no-cache", is_flag=True, help="Build even what was built before, and keep nothing.")
 @json_option("Print the result as JSON.")
 def build(
@@ -91,6 +97,7 @@ def build(
     workspace: str | None,
     in_place: bool,
     allow_modified: bool,
+    timeout: float | None,
     no_cache: bool,
     as_json: bool,
 ) -> None:
@@ -119,6 +126,7 @@ def build(
             in_place=in_place,
             allow_modified=allow_modified,
             cache=not no_cache,
+            timeout=timeout,
             progress=progress,
         )
     print_json(built.to_dict()) if as_json else click.echo(built.summary())

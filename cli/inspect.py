@@ -25,7 +25,7 @@ __all__ = ["inspect"]
     multiple=True,
     type=click.Path(),
     metavar="LIB.so",
-    help="A library that `deployops compile` built. Repeatable; its manifest is read, it is not loaded.",
+    help="A library that `deployops compile` built, for the CPU or for CUDA. Repeatable; its manifest is read, it is not loaded.",
 )
 @click.option("--tensorrt", metavar="X.Y", help="The version of TensorRT to hold an ONNX model against.")
 @click.option(
@@ -63,8 +63,8 @@ def inspect(
 ) -> None:
     """Say what FILE is, and what is in it. Runs nothing of it and needs no torch.
 
-    Of an ONNX model: what would fail in ONNX Runtime on the CPU, and where custom nodes cost speed; with --tensorrt,
-    what would fail in that TensorRT instead. Exit code 1 where something would fail.
+    Of an ONNX model: what would fail in ONNX Runtime, on the CPU or with a library for CUDA there, and where custom nodes cost
+    speed; with --tensorrt, what would fail in that TensorRT instead. Exit code 1 where something would fail.
     """
     from ..export import inspect_model
 

@@ -45,7 +45,8 @@ class Inspection:
     """A file told by its content; the rest as far as its kind has it.
 
     `custom_operators`: torch operators that are not torch's own, with the number of calls. `weights`: dtype by name.
-    `checked`: of an ONNX model what ONNX Runtime makes of it; None where TensorRT alone was asked for.
+    `checked`: of an ONNX model what ONNX Runtime makes of it on the CPU; None where TensorRT alone was asked for, or all
+    libraries are for CUDA. `cuda`: what a session on CUDA makes of it, where there is a library for it.
     `tensorrt`: what a TensorRT makes of it, where one was asked for.
     `digest`: as it was checked; "" where there is none that holds, and `note` says why.
     """
@@ -65,13 +66,14 @@ class Inspection:
     custom_operators: Mapping[str, int] = field(default_factory=dict)
     weights: Mapping[str, str] = field(default_factory=dict)
     checked: Checked | None = None
+    cuda: Checked | None = None
     tensorrt: CheckedForTensorRT | None = None
     note: str = ""
 
     @property
     def exit_code(self) -> int:
         """1 where a runtime that was looked at would refuse the model, or run it otherwise than meant."""
-        verdicts = (found.verdict for found in (self.checked, self.tensorrt) if found is not None)
+        verdicts = (found.verdict for found in (self.checked, self.cuda, self.tensorrt) if found is not None)
         return int("would fail" in verdicts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -93,6 +95,7 @@ class Inspection:
             "custom_operators": dict(self.custom_operators),
             "weights": dict(self.weights),
             "onnxruntime": None if self.checked is None else self.checked.to_dict(),
+            "onnxruntime_cuda": None if self.cuda is None else self.cuda.to_dict(),
             "tensorrt": None if self.tensorrt is None else self.tensorrt.to_dict(),
         }
 
@@ -126,8 +129,9 @@ class Inspection:
             lines.append(f"  digest  {self.digest} (checked)")
         if self.note:
             lines.append(f"  note    {self.note}")
-        if self.checked is not None:
-            lines += report_lines(self.checked)
+        for checked in (self.checked, self.cuda):
+            if checked is not None:
+                lines += report_lines(checked)
         if self.tensorrt is not None:
             from ..trt_plugins.inspection.report import report_lines as tensorrt_lines
 
@@ -156,7 +160,8 @@ def inspect_model(
         path: any model file.
         runtime: "onnxruntime==X.Y.Z", what to hold an ONNX model against; None: the installed one, or the newest known;
             with a TensorRT and no libraries, none.
-        libraries: custom-operator libraries with their manifests beside them, as `deployops compile` writes both.
+        libraries: custom-operator libraries with their manifests beside them, as `deployops compile` writes both. With one
+            of the target ort-cuda the model is held against a session on CUDA too; with such alone, against that only.
         tensorrt: "10.8", the version of TensorRT to hold an ONNX model against. tensorrt_rtx: "1.7", of TensorRT-RTX.
         plugins: for it: plugin libraries, with their manifests beside them where `deployops compile` built them; and JSON
             files that describe plugins.
@@ -194,6 +199,7 @@ def inspect_model(
             weights=inside.weights,
         )
     from ..ort_ops.inspection.check import check_model
+    from ..ort_ops.inspection.providers import sessions
     from ..ort_ops.inspection.runtime_limits import limits_for
     from ..ort_ops.library_manifest import read_manifest as read_library
     from .onnx_file.integrity import DIGEST_KEY, FITTED_KEY, read_manifest, read_model
@@ -204,6 +210,9 @@ def inspect_model(
     plugin_manifests = _plugin_manifests(plugins)
     note = _digest_note(path, allow_modified)
     model = read_model(path)
+    by_provider = (
+        {s.provider: check_model(model, limits, s) for s in sessions(manifests)} if limits is not None else {}
+    )
     metadata = {p.key: p.value for p in model.metadata_props}
     standard = ("", "ai.onnx")
     nodes = [n for n in _nodes(model.graph) if n.domain not in standard]
@@ -222,7 +231,8 @@ def inspect_model(
         manifest=read_manifest(model, path),
         digest="" if note else metadata.get(DIGEST_KEY, ""),
         note=note or (_FITTED if FITTED_KEY in metadata and DIGEST_KEY not in metadata else ""),
-        checked=None if limits is None else check_model(model, limits, manifests),
+        checked=by_provider.get("CPU"),
+        cuda=by_provider.get("CUDA"),
         tensorrt=None if against is None else _checked_for_tensorrt(model, against, plugin_manifests, archs),
     )
 

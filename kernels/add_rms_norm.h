@@ -24,9 +24,9 @@ void add_rms_norm(const Parallel& par, In<T> x, In<T> residual, In<T> weight, do
   detail::check_add_rms_norm(untyped(x), untyped(residual), untyped(weight));
   const int64_t n = x.size(-1), rows = x.numel(0, x.rank - 1);
   if (n == 0) return;
-  const bool past_caches = streams(y.data, rows, n);
+  const bool past_caches = streams(y.data, rows, n, 2);
   const bool sums_past_caches =
-      streams_lines<T> && past_caches && streams(residual_out.data, rows, n) && n % lanes<W> == 0;
+      streams_lines<T> && past_caches && streams(residual_out.data, rows, n, 2) && n % lanes<W> == 0;
   // The sums of a row are kept until it is normalised: read back from memory, they would be a third stream of it.
   constexpr int64_t most_kept = 4096;
   const bool keeps = n <= most_kept;

@@ -1,8 +1,8 @@
 // activation(scale·x + bias) with one scale and one bias per channel, in one pass.
 //
 // How far off the result is, in ULP, for z = scale·x + bias as it was rounded: none and relu 0; leaky_relu 0.5;
-// sigmoid and silu 2.5; tanh 2.7; gelu 4.5 in float and 5.5 in double, without fma 7; gelu_tanh 12 and 25, without fma
-// 50 and 400. Halves: 0.55.
+// sigmoid and silu 2.5; tanh 2.7; gelu 4.5 in float and 5.5 in double, without fma 5 and 7; gelu_tanh 12 and 25, without
+// fma 50 and 400. Halves: 0.55.
 #pragma once
 
 #include <string_view>

@@ -1,9 +1,11 @@
 """The folder of the cache: private to its user, written in steps that cannot be seen half done, kept below a size.
 
     objects/ab/<sha256>.o     what was built, under the hash of its content
-    records/ab/<key>          what is known for a key; the first line is the hash of the rest
+    records/ab/<key>          what is known for a key, sealed: under another name it is nothing
     records/ab/<sha256>.part  what many records share
+    plans/<key>               what there is to build for some declarations (`plan_record`), sealed too
     logs/<name>.log           what the compiler said, with the command
+    locks/<key>               by which processes take turns
     tmp/                      folders of builds that run
 
 Nothing in it is precious: a file that is damaged, half there or gone is a build more. So no file is flushed to disk.
@@ -28,13 +30,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from .output_files import replacing
+from .cache_entries import clear_place, own_folder, read_entry, read_sealed, write_entry, write_sealed
 
-__all__ = ["Store", "default_root", "safe_name", "temporary_store"]
+__all__ = ["Store", "default_root", "expect_private", "safe_name", "temporary_store"]
 
 _PRUNE_EVERY = 3600.0  # seconds
 _IN_USE = 600.0  # seconds: another process may be about to link what it looked up so recently
 _ABANDONED = 86400.0  # seconds, for folders of builds
+_KINDS = ("objects", "records", "plans", "logs", "locks", "tmp")
 _HOW = "Set DEPLOYOPS_CACHE to a folder of your own"
 
 
@@ -66,7 +69,7 @@ class Store:
             if not folder.exists():
                 folder.mkdir(mode=0o700, exist_ok=True)
         self.root = root.resolve()
-        _expect_private(self.root)
+        expect_private(self.root, *map(self.root.joinpath, _KINDS))
 
     # --- objects -------------------------------------------------------------------------------------------------
 
@@ -74,7 +77,8 @@ class Store:
         """Move a file into the cache; it gets its final name from its content."""
         digest = sha256(made.read_bytes()).hexdigest()
         path = self._object(digest, made.suffix)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        own_folder(path.parent)
+        clear_place(path)
         # No execute permission is needed to load a library; whoever copies it sets what the copy needs.
         made.chmod(0o644)
         os.replace(made, path)
@@ -84,7 +88,7 @@ class Store:
         """What was built, if it is here and whole; damaged files are removed."""
         path = self._object(digest, suffix)
         try:
-            whole = sha256(path.read_bytes()).hexdigest() == digest
+            whole = sha256(read_entry(path)).hexdigest() == digest
         except OSError:
             return None
         if not whole:
@@ -102,32 +106,31 @@ class Store:
     def read_record(self, key: str) -> list[Any]:
         """The entries of a key, latest use first; none where there is no record, or a damaged one."""
         path = self._record(key)
+        text = read_sealed(path)
+        if text is None:
+            return []
         try:
-            digest, _, text = path.read_bytes().partition(b"\n")
-            if sha256(text).hexdigest().encode() != digest:
-                return []
             entries = json.loads(text)
-        except (OSError, ValueError):
+        except (ValueError, RecursionError):
             return []
         _touch(path)
         return entries if isinstance(entries, list) else []
 
     def write_record(self, key: str, entries: list[Any]) -> None:
-        text = json.dumps(entries, separators=(",", ":")).encode()
-        self._write(self._record(key), sha256(text).hexdigest().encode() + b"\n" + text)
+        write_sealed(self._record(key), json.dumps(entries, separators=(",", ":")))
 
     def put_part(self, text: str) -> str:
         """Keep a text that records refer to by the hash returned."""
         content = text.encode(errors="surrogateescape")
         digest = sha256(content).hexdigest()
-        self._write(self._record(f"{digest}.part"), content)
+        write_entry(self._record(f"{digest}.part"), content)
         return digest
 
     def part(self, digest: str) -> str | None:
         """The text under a hash, if it is here and whole."""
         path = self._record(f"{digest}.part")
         try:
-            content = path.read_bytes()
+            content = read_entry(path)
         except OSError:
             return None
         if sha256(content).hexdigest() != digest:
@@ -144,23 +147,18 @@ class Store:
         return self.root / "logs" / f"{name}.log"
 
     def write_log(self, name: str, text: str) -> Path:
-        self._write(self.log(name), text.encode(errors="replace"))
+        write_entry(self.log(name), text.encode(errors="replace"))
         return self.log(name)
 
     @contextmanager
     def build_folder(self) -> Iterator[Path]:
         """An empty folder, in the file system of the cache, gone after the block."""
-        (self.root / "tmp").mkdir(mode=0o700, exist_ok=True)
+        own_folder(self.root / "tmp")
         folder = Path(tempfile.mkdtemp(dir=self.root / "tmp"))
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-
-    def _write(self, path: Path, content: bytes) -> None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with replacing(path) as temporary:
-            temporary.write_bytes(content)
 
     # --- size ----------------------------------------------------------------------------------------------------
 
@@ -178,7 +176,7 @@ class Store:
         """Remove what was used longest ago until `limit` bytes are left; what is in use stays."""
         now = time.time()
         found = []
-        for kind in ("objects", "records", "logs"):
+        for kind in ("objects", "records", "plans", "logs"):
             for path, state in _files(self.root / kind):
                 found.append((state.st_mtime, state.st_size, path))
         total = sum(size for _, size, _ in found)
@@ -208,18 +206,14 @@ def _touch(path: Path) -> None:
         os.utime(path)
 
 
-def _expect_private(root: Path) -> None:
+def expect_private(root: Path, *inner: Path) -> None:
+    """Raise UsageError where somebody else could put something into the cache, or into one of these folders in it.
+
+    Inner folders need not be there. Raises OSError where `root` is not.
+    """
     state = root.stat()
-    if state.st_uid != os.geteuid():
-        raise UsageError(
-            f"the cache {root} belongs to another user (uid {state.st_uid}; you are {os.geteuid()}), who could put "
-            f"code into it that you would run. {_HOW}"
-        )
-    if state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UsageError(
-            f"the cache {root} can be written by others (mode {stat.S_IMODE(state.st_mode):o}), who could put code "
-            f"into it that you would run. Run `chmod go-w {root}` if nobody has, or remove it. {_HOW}"
-        )
+    _expect_own(root, state)
+    _expect_closed(root, state)
     for parent in root.parents:
         mode = parent.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
@@ -227,6 +221,40 @@ def _expect_private(root: Path) -> None:
                 f"the cache {root} lies in {parent}, where everybody can rename and replace folders (mode "
                 f"{stat.S_IMODE(mode):o}). {_HOW}, elsewhere"
             )
+    reachable = state.st_mode & (stat.S_IXGRP | stat.S_IXOTH)
+    for folder in inner:
+        try:
+            found = folder.lstat()
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISDIR(found.st_mode):
+            what = (
+                "a link, and what is removed from the cache would be removed elsewhere"
+                if stat.S_ISLNK(found.st_mode)
+                else "no folder"
+            )
+            raise UsageError(
+                f"in the cache, {folder} is {what}. Remove it: it is made anew. To move all of the cache, set DEPLOYOPS_CACHE"
+            )
+        _expect_own(folder, found)
+        if reachable:
+            _expect_closed(folder, found)
+
+
+def _expect_own(folder: Path, state: os.stat_result) -> None:
+    if state.st_uid != os.geteuid():
+        raise UsageError(
+            f"the cache {folder} belongs to another user (uid {state.st_uid}; you are {os.geteuid()}), who could put "
+            f"code into it that you would run. {_HOW}"
+        )
+
+
+def _expect_closed(folder: Path, state: os.stat_result) -> None:
+    if state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise UsageError(
+            f"the cache {folder} can be written by others (mode {stat.S_IMODE(state.st_mode):o}), who could put code "
+            f"into it that you would run. Run `chmod go-w {folder}` if nobody has, or remove it. {_HOW}"
+        )
 
 
 @lru_cache(maxsize=1)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DeployOpsError, UsageError
 from ..symbolic import dtypes
+from .loaded_libraries import current_library
 from .signature import fingerprint, kernel_rows
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class OperatorCall(ctypes.Structure):
 
 
 class CpuLibrary:
-    """A library built by `deployops compile --target ort-cpu`, loaded into this process.
+    """A library built by `deployops compile --target ort-cpu`, loaded into this process as its file is now.
 
     Attributes:
         operators: names of the torch operators in it -> their number.
@@ -107,7 +108,7 @@ class CpuLibrary:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).resolve()
         try:
-            self._c = ctypes.CDLL(str(self.path))
+            self._c = ctypes.CDLL(str(current_library(self.path)))
             version = self._c.deployops_interface_version()
         except (OSError, AttributeError) as e:
             raise UsageError(

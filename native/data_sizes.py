@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DeclarationError
-from ..symbolic.data_sizes import size_number
+from ..symbolic.data_sizes import FORMULA_ADVICE, BoundError, size_number
+from ..symbolic.data_sizes import DataSizes as SizesOf
 from ..symbolic.fake_run import ShapeError, run_fake
 from .observed_shapes import given_calls, tensor_infos
 from .shape_rules import FromKernel, ShapeRule, shape_rules
@@ -55,6 +56,10 @@ def data_sizes(op: Operator) -> DataSizes | None:
     Raises DeclarationError where they cannot be carried, with the reason.
     """
     if op.bound_function is None:
+        if op.usual_function is not None:
+            raise BoundError(
+                f"{op.name}: @op.usual is declared without @op.bound: declare how large these sizes can be, too"
+            )
         return None
     if op.shape_inputs:
         raise DeclarationError(
@@ -62,15 +67,30 @@ def data_sizes(op: Operator) -> DataSizes | None:
             "the other, as it cannot tell an upper bound from values that it does not see when it runs"
         )
     numbers = _numbers(op)
+    _hold_for_samples(op)
     bound = shape_rules(op, "bound")
     usual = None if op.usual_function is None else shape_rules(op, "usual")
-    for rules in (bound, usual or {}):
+    for what, rules in (("upper bound", bound), ("usual size", usual or {})):
         for name, rule in rules.items():
             if isinstance(rule, FromKernel) and any(n is not None for n in numbers[name]):
                 raise DeclarationError(
-                    f"{op.name}: the upper bound of `{name}` is no formula of the inputs' sizes: {rule.reason}"
+                    f"{op.name}: the {what} of `{name}` is no formula of the inputs' sizes: {rule.reason}"
+                    + (f". {FORMULA_ADVICE}" if "formula" in rule.reason else "")
                 )
     return DataSizes(_count(numbers), numbers, bound, usual)
+
+
+def _hold_for_samples(op: Operator) -> None:
+    """Raises DeclarationError where what is declared refuses a sample: for varied shapes a refusal is none."""
+    declared: tuple[SizesOf, ...] = ("bound",) if op.usual_function is None else ("bound", "usual")
+    for which in declared:
+        for shapes, attributes in given_calls(op, "bound"):
+            try:
+                run_fake(op, tensor_infos(op, shapes), attributes, {}, which)
+            except BoundError:  # noqa: PERF203
+                raise
+            except ShapeError:  # the fake kernel refuses this sample: `ops check` says so
+                continue
 
 
 def sized_by_kernel(op: Operator) -> list[str]:
@@ -123,7 +143,8 @@ def _read_numbers(op: Operator) -> dict[str, tuple[int | None, ...]]:
                 numbers = tuple(size_number(d) for d in info.dims or ())
             except DeclarationError as e:
                 raise DeclarationError(f"{op.name}: of `{name}` {e}") from None
-            if seen.setdefault(name, numbers) != numbers:
+            decided = any(n is not None for n in (*numbers, *seen.get(name, ())))
+            if seen.setdefault(name, numbers) != numbers and decided:
                 raise DeclarationError(
                     f"{op.name}: for some samples the data decides other dims of `{name}` than for others; a plugin needs the "
                     "same ones always"

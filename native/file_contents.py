@@ -78,11 +78,16 @@ def _state(path: str) -> _State:
 
 
 def _content(path: str) -> bytes:
-    with open(path, "rb") as stream:
+    with open(path, "rb", opener=_without_waiting) as stream:
         # A device or a pipe has no content to go by, and may have no end.
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise OSError("not a regular file")
         return stream.read()
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opening a pipe waits for somebody to write into it, if need be for ever."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 FILES = _Files()

@@ -25,6 +25,7 @@ __all__ = [
     "brief",
     "check_belongs",
     "check_is_library",
+    "each_key_once",
     "json_content",
     "manifest_path",
     "read_content",
@@ -36,6 +37,7 @@ MOST_ENTRIES = 10_000  # operators, and signatures of one operator
 _ATTRIBUTE_TYPES = ("FLOAT", "INT", "STRING", "FLOATS", "INTS", "STRINGS")
 _FORMS = ("single", "optional", "variadic")
 _CHUNK = 1 << 20
+_BUILD_AGAIN = "Build the library again with `deployops compile`"
 
 Form = Literal["single", "optional", "variadic"]
 
@@ -144,25 +146,38 @@ def read_content(library: Path) -> dict[str, Any]:
             )
     except (OSError, ValueError) as error:
         raise UsageError(f"{shown(path)} cannot be read: {error}") from None
-    content = json_content(path, "library manifest")
+    content = json_content(path, "library manifest", _BUILD_AGAIN)
     if not isinstance(content, dict):
-        raise UsageError(f"{shown(path)} is no library manifest: {brief(content)} is no JSON object")
+        raise UsageError(
+            f"{shown(path)} is no library manifest: {brief(content)} is no JSON object. {_BUILD_AGAIN}"
+        )
     return content
 
 
-def json_content(path: Path, what: str) -> Any:
-    """A file of somebody else's as JSON. Raises UsageError where it is none, or very large."""
+def json_content(path: Path, what: str, advice: str = "") -> Any:
+    """A file of somebody else's as JSON. Raises UsageError where it is none, or very large; `advice`: what to do then."""
+    advice = f". {advice}" if advice else ""
     try:
         with path.open("rb") as stream:
             text = stream.read(LARGEST + 1)
     except (OSError, ValueError) as error:
         raise UsageError(f"{shown(path)} cannot be read: {error}") from None
     if len(text) > LARGEST:
-        raise UsageError(f"{shown(path)} is no {what}: it has more than {LARGEST >> 20} MB")
+        raise UsageError(f"{shown(path)} is no {what}: it has more than {LARGEST >> 20} MB{advice}")
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=each_key_once)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{shown(path)} is no {what}: not JSON ({brief(str(error))})") from None
+        raise UsageError(f"{shown(path)} is no {what}: not JSON ({brief(str(error))}){advice}") from None
+
+
+def each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For `json.loads`: an object. Raises ValueError for a key that is there twice: readers differ in what that says."""
+    made: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in made:
+            raise ValueError(f"an object has the key {brief(key)} twice")
+        made[key] = value
+    return made
 
 
 def check_belongs(library: Path, sha256: str) -> None:
@@ -181,7 +196,7 @@ class ManifestReader:
         self,
         file: str,
         kind: str = "library manifest",
-        advice: str = "Build the library again with `deployops compile`",
+        advice: str = _BUILD_AGAIN,
     ) -> None:
         self._file, self._kind, self._advice = file, kind, advice
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from ..errors import UsageError
 from .compilers import Compiler, file_identity
 from .file_contents import FILES
+from .file_lock import locked_folder
 from .output_files import replace_file
 from .processes import run
 
-__all__ = ["MADE", "files_taken", "link_command", "linker_identity", "put_library"]
+__all__ = ["MADE", "files_taken", "link_command", "linker_identity", "put_library", "writing_library"]
 
 MADE = "library.so"  # what the command writes
 
@@ -58,16 +60,33 @@ def files_taken(trace: str, folder: Path) -> list[str]:
     return sorted(taken)
 
 
+@contextlib.contextmanager
+def writing_library(folder: Path) -> Iterator[None]:
+    """In the block, no other process writes a library and its manifest into `folder`, which is made.
+
+    Else two builds at once could leave the library of the one and the manifest of the other.
+
+    Raises UsageError where the folder cannot be made, or another process does not let go of it.
+    """
+    _make(folder)
+    with locked_folder(folder):
+        yield
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise UsageError(f"{folder} cannot be made: {e.strerror}") from None
+
+
 def put_library(built: Path, folder: Path, name: str) -> Path:
     """Copy a library from the cache to `folder/name`; the folder is made. Raises UsageError where that is not possible.
 
     A library that a process has loaded is replaced, never overwritten; one that is right already is left alone.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise UsageError(f"{folder} cannot be made: {e.strerror}") from None
+    _make(folder)
     path = folder / name
-    if not path.is_file() or path.read_bytes() != built.read_bytes():
+    if FILES.digest(str(path)) != FILES.digest(str(built)):
         replace_file(path, lambda temporary: shutil.copyfile(built, temporary), executable=True)
     return path

@@ -11,10 +11,12 @@ under the names `include-0`, `include-1`, …, and refuses `__DATE__` and its li
 from __future__ import annotations
 
 import contextlib
+import errno
+import re
 import shlex
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -28,7 +30,7 @@ from .dependencies import Part, dependencies_of, read_depfile
 from .diagnostics import CompileError, crash_of, explain
 from .file_contents import FILES
 from .linking import MADE, files_taken, link_command, linker_identity
-from .processes import TIME_LIMIT, Finished, environment, run
+from .processes import TIME_LIMIT, Finished, ProcessError, environment, run
 from .single_symbol import extra_flags, keep_single_symbol, tools_identity
 from .store_fallback import Stores
 
@@ -38,6 +40,10 @@ _FORMAT = "1"  # of keys and records; another one starts anew
 _RECORDS = 8  # compilations remembered per key
 _TICK = 0.02  # seconds; a file written now may bear a time so much earlier
 _SIZE_LIMIT = 2 << 30  # bytes
+# What tools say, in English, where it is the disk that fails and not the source.
+_DISK = re.compile(
+    "No space left on device|Disk quota exceeded|File too large|[Ff]ile size limit exceeded|Read-only file system"
+)
 _SYSTEM_MOMENT = 1.0  # seconds for which the system's headers are taken to stay as they were found
 
 
@@ -124,6 +130,8 @@ class Cache:
                     digest, said = entry["object"], entry["output"]
                 except (KeyError, TypeError, ValueError, IndexError, AttributeError):
                     continue  # of another version of this file
+                if not isinstance(said, str) or not isinstance(digest, str):
+                    continue
                 path = store.object(digest, ".o") if holds else None
                 if path is None:
                     continue
@@ -157,7 +165,7 @@ class Cache:
     def _compile(self, store: Store, job: CompileJob, key: str, extra: tuple[str, ...]) -> Path:
         folders = search_folders(job.compiler, job.flags)
         dependencies = None
-        with store.build_folder() as folder:
+        with store.build_folder() as folder, _blaming_the_cache(folder, job.source_name):
             lay_out(job, folder)
             for _ in range(3):
                 # What changed while the compiler read it is compiled again, until the dependencies before and after
@@ -230,9 +238,9 @@ class Cache:
         Raises CompileError with the linker's reason; ProcessError where it does not end in time.
         """
         digests = [FILES.digest(str(path)) for path in objects]
-        missing = [str(path) for path, digest in zip(objects, digests, strict=True) if not digest]
+        missing = [path for path, digest in zip(objects, digests, strict=True) if not digest]
         if missing:
-            raise UsageError(f"objects to link are not there or cannot be read: {', '.join(missing)}")
+            raise _objects_gone(missing)
         key = _hash(
             "library", out_name, compiler.identity, linker_identity(compiler, flags), repr(variables()),
             str(len(digests)), *digests, *flags,
@@ -253,7 +261,7 @@ class Cache:
         name: str,
         key: str,
     ) -> Path:
-        with store.build_folder() as folder:
+        with store.build_folder() as folder, _blaming_the_cache(folder, ""):
             inputs = []
             names = [self._names.get(path, path.stem) for path in objects]
             for index, (path, job) in enumerate(zip(objects, names, strict=True)):
@@ -266,6 +274,8 @@ class Cache:
             log = store.write_log(_log_name(name, key), f"$ {shlex.join(command)}\n{done.err}")
             self.outputs[name] = Output(done.err, log, True)
             if done.code != 0:
+                if gone := [path for path in objects if not path.is_file()]:
+                    raise _objects_gone(gone)
                 crash = crash_of(done, str(compiler.path), name)
                 told = crash or explain(done.err, ())
                 for job in names:
@@ -284,9 +294,27 @@ class Cache:
 
     def _run(self, command: Sequence[str], folder: Path) -> Finished:
         done = run(command, cwd=folder, env=environment(folder), limit=self._time_limit)
-        if done.code != 0 and "No space left on device" in done.err:
-            raise OSError("no space left on device")
+        if done.code != 0 and (full := _DISK.search(done.err)):
+            raise OSError(full[0][0].lower() + full[0][1:])
         return done
+
+
+@contextlib.contextmanager
+def _blaming_the_cache(folder: Path, source: str) -> Iterator[None]:
+    """What fails in a folder that somebody removed meanwhile is no fault of the source: FileNotFoundError instead."""
+    try:
+        yield
+    except (CompileError, ProcessError):
+        if (folder / source).exists():
+            raise
+        raise FileNotFoundError(errno.ENOENT, "removed while it was in use", str(folder)) from None
+
+
+def _objects_gone(paths: Sequence[Path]) -> UsageError:
+    return UsageError(
+        f"objects to link are not there or cannot be read: {', '.join(map(str, paths))}. If the cache was cleaned just now, "
+        "run this again"
+    )
 
 
 def _hash(*parts: str) -> str:

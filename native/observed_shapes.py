@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..symbolic.data_sizes import DataSizes
+from ..symbolic.data_sizes import BoundError, DataSizes
 from ..symbolic.shapes import ShapeError, TensorInfo, infer
 
 if TYPE_CHECKING:
@@ -133,7 +133,10 @@ def decisive_attributes(op: Operator, calls: Sequence[Call], data_sizes: DataSiz
                 attributes = {k: v for k, v in call.attributes.items() if k != a.name}
                 if other is not None:
                     attributes[a.name] = other
-                outputs = _fake(op, call.shapes, attributes, data_sizes)
+                try:
+                    outputs = _fake(op, call.shapes, attributes, data_sizes)
+                except BoundError:  # of a value that no sample has
+                    continue
                 for k, shape in enumerate(outputs or ()):
                     if shape != call.outputs[k]:
                         decisive.setdefault(k, a.name)

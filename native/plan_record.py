@@ -6,6 +6,7 @@ are as they were, so is the plan. What the C++ in it includes is not looked at h
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -16,9 +17,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
+from .cache_entries import read_sealed, write_sealed
 from .file_contents import FILES
-from .output_files import replace_file
 
 __all__ = ["PlanRecord"]
 
@@ -44,16 +44,16 @@ class PlanRecord:
             *map(_version, ("torch", "onnx", "jinja2")),
         )
         self._ours = ours
-        self._path = cache / "plans" / f"{hashlib.sha256(repr(known).encode()).hexdigest()[:32]}.json"
+        self._path = cache / "plans" / f"{hashlib.sha256(repr(known).encode()).hexdigest()[:32]}"
 
     def load(self) -> Any:
         """The plan as data, where everything that it came from is unchanged; else None."""
         try:
-            record = json.loads(self._path.read_text(encoding="utf-8"))
+            record = json.loads(read_sealed(self._path) or "null")
             files: dict[str, str] = record["files"]
             if set(self._our_files()) <= set(files) and all(FILES.digest(p) == d for p, d in files.items()):
                 return record["plan"]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             pass
         return None
 
@@ -67,12 +67,8 @@ class PlanRecord:
         own = [file for file in map(real.of_module, list(sys.modules)) if not _below(file, places)]
         modules = {*own, *map(real.of_module, loaded)} - {""}
         files = {path: FILES.digest(path) for path in sorted({*self._our_files(), *modules})}
-        try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            text = json.dumps({"files": files, "plan": plan})
-            replace_file(self._path, lambda path: path.write_text(text, encoding="utf-8"))
-        except (OSError, UsageError):
-            return
+        with contextlib.suppress(OSError):
+            write_sealed(self._path, json.dumps({"files": files, "plan": plan}))
 
     def _our_files(self) -> list[str]:
         return sorted(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -14,6 +16,8 @@ from .cache_store import Store, default_root, temporary_store
 __all__ = ["Stores"]
 
 T = TypeVar("T")
+
+_TRIES = 3  # where somebody removes the cache while it is used
 
 
 class Stores:
@@ -40,17 +44,34 @@ class Stores:
         return self._known[-1].root
 
     def build(self, build: Callable[[Store], T]) -> T:
-        """`build` with the store to write to; once more with the temporary one where it raises OSError."""
+        """`build` with the store to write to; once more with the temporary one where it raises OSError.
+
+        Where it finds its files gone, because somebody removes the cache just now, it is first tried again.
+        """
         try:
-            return build(self._known[-1])
+            return self._tried(build)
         except OSError as error:
             self._fall_back(error)
         try:
-            return build(self._known[-1])
+            return self._tried(build)
         except OSError as error:
             raise UsageError(
                 f"nothing can be built: {self.root} cannot be written ({error}). Free space there, or set TMPDIR"
             ) from None
+
+    def _tried(self, build: Callable[[Store], T], tries: int = _TRIES) -> T:
+        try:
+            return build(self._known[-1])
+        except OSError as error:
+            if error.errno != errno.ENOENT or tries == 1:
+                raise
+        return self._tried(build, tries - 1)
+
+    @contextlib.contextmanager
+    def build_folder(self) -> Iterator[tuple[Store, Path]]:
+        """An empty folder in the file system of a store, and the store; the folder is gone after the block."""
+        with contextlib.ExitStack() as stack:
+            yield self.build(lambda store: (store, stack.enter_context(store.build_folder())))
 
     def _fall_back(self, error: OSError) -> None:
         with self._lock:

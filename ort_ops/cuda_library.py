@@ -19,7 +19,7 @@ from ..native.cuda_library import (
 from ..native.cuda_plan import CudaPlan
 from ..native.jobs import run_all
 from ..native.kernel_files import INCLUDE
-from ..native.linking import put_library
+from ..native.linking import put_library, writing_library
 from ..native.nvcc_objects import CudaCache
 from ..native.planning import planned
 from .build_plan import NATIVE_CPP, ORT_CPP
@@ -87,8 +87,9 @@ def build_cuda_library(
     if budget:
         expect_budget(resources)
     built = cache.link(objects, tools.cxx, link_flags(tools.nvcc, ORT_CPP / "exports.map"), CUDA_NAME)
-    path = put_library(built, folder, CUDA_NAME)
-    write_cuda_manifest(path, plan, tools, resources, _FLAGS)
+    with writing_library(folder):
+        path = put_library(built, folder, CUDA_NAME)
+        write_cuda_manifest(path, plan, tools, resources, _FLAGS)
     compiled = build.compiled(plan.units) + sum(
         cache.outputs[j.name].compiled for j in parts if j.name in cache.outputs
     )

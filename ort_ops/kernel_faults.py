@@ -95,7 +95,9 @@ def _fault(node: NodeUse, libraries: Sequence[LibraryManifest]) -> KernelFault |
     ]
     if not found:
         return _missing(node, libraries)
-    return _version_fault(node, found, libraries) or _operator_fault(node, found)
+    cuda = any(m.provider == "CUDA" and any(o is f for f in found) for m in libraries for o in m.operators)
+    kernel = "CUDA kernel" if cuda else "kernel"
+    return _version_fault(node, found, libraries) or _operator_fault(node, found, kernel)
 
 
 def _missing(node: NodeUse, libraries: Sequence[LibraryManifest]) -> KernelFault:
@@ -153,13 +155,15 @@ def _too_old(node: NodeUse, oldest: int) -> KernelFault:
     )
 
 
-def _operator_fault(node: NodeUse, found: Sequence[KernelOperator]) -> KernelFault | None:
+def _operator_fault(node: NodeUse, found: Sequence[KernelOperator], kernel: str) -> KernelFault | None:
     """Kernels of one name and version may come from several libraries; one that fits is enough."""
     serving = max(o.version for o in found if o.version <= (node.domain_version or 0))
     faults = []
     for operator in (o for o in found if o.version == serving):
         fault = (
-            _input_fault(node, operator) or _attribute_fault(node, operator) or _dtype_fault(node, operator)
+            _input_fault(node, operator)
+            or _attribute_fault(node, operator)
+            or _dtype_fault(node, operator, kernel)
         )
         if fault is None:
             return None
@@ -226,7 +230,7 @@ def _attribute_fault(node: NodeUse, operator: KernelOperator) -> KernelFault | N
     return None
 
 
-def _dtype_fault(node: NodeUse, operator: KernelOperator) -> KernelFault | None:
+def _dtype_fault(node: NodeUse, operator: KernelOperator, kernel: str) -> KernelFault | None:
     if any(operator.takes(s, node.inputs) for s in operator.signatures):
         return None
     there = [_types(operator, s.inputs) for s in operator.signatures]
@@ -238,7 +242,7 @@ def _dtype_fault(node: NodeUse, operator: KernelOperator) -> KernelFault | None:
     )
     return KernelFault(
         "dtype",
-        f"{node.title} has no kernel for ({asked}); there {'is' if len(there) == 1 else 'are'} {_some(there) or 'none'}"
+        f"{node.title} has no {kernel} for ({asked}); there {'is' if len(there) == 1 else 'are'} {_some(there) or 'none'}"
         + body,
         "Cast around the node, deploy in another dtype, or compile a kernel for it",
     )

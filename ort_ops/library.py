@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable, Sequence
@@ -10,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from ..native.cache_entries import own_folder
 from ..native.cache_store import default_root
 from ..native.compilers import Compiler, find_cxx
 from ..native.diagnostics import CompileError, explained, warnings_in
 from ..native.jobs import run_all
 from ..native.levels import levels_for
-from ..native.linking import put_library
+from ..native.linking import put_library, writing_library
 from ..native.object_cache import Cache, CompileJob
 from ..native.planning import planned
 from .build_plan import Plan
@@ -165,6 +167,9 @@ def compile_library(
     folder = shipped_folder() if out is None and ops is None else Path("lib" if out is None else out)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; `out` is the folder that the library is written to")
+    if out is None and ops is None:
+        with contextlib.suppress(OSError):  # whoever writes into it says so
+            own_folder(folder)
     if target == "ort-cuda":
         if flags:
             raise UsageError(
@@ -253,8 +258,9 @@ class _Compilation:
         # a sanitizer's report is of little use without symbols
         strip = () if any("-fsanitize" in f for f in self._flags) else ("-Wl,--strip-all",)
         built = self._cache.link(objects, self._compiler, (*_LINK_FLAGS, *self._flags, *strip), NAME)
-        path = put_library(built, folder, NAME)
-        write_manifest(path, self._plan, self._compiler, (*_FLAGS, *self._flags))
+        with writing_library(folder):
+            path = put_library(built, folder, NAME)
+            write_manifest(path, self._plan, self._compiler, (*_FLAGS, *self._flags))
         return path
 
     @property

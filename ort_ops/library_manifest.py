@@ -77,6 +77,11 @@ class LibraryManifest:
     def name(self) -> str:
         return self.path.name
 
+    @property
+    def provider(self) -> str:
+        """Of ONNX Runtime, for which its kernels are: "CPU" or "CUDA"."""
+        return "CUDA" if self.target == "ort-cuda" else "CPU"
+
 
 def this_platform() -> str:
     """`linux-x86_64`, `darwin-arm64`, `win32-AMD64`: for what a library runs here must be built."""
@@ -99,6 +104,11 @@ def read_manifest(library: str | os.PathLike[str]) -> LibraryManifest:
     path = manifest_path(library)
     content = read_content(library)
     read = ManifestReader(shown(path))
+    if content.get("target") == "tensorrt" or "plugins" in content:
+        raise UsageError(
+            f"{shown(library)} is a library of TensorRT plugins, and none for ONNX Runtime: give it with --plugins (plugins=[…]), "
+            "or build one with `deployops compile --target ort-cpu` or `--target ort-cuda`"
+        )
     if type(content.get("format")) is not int or content["format"] != FORMAT:  # True and 1.0 equal 1
         raise UsageError(
             f"{shown(path)}: its format is {brief(content.get('format'))}; this deployops reads {FORMAT}. Build the "
@@ -117,7 +127,7 @@ def read_manifest(library: str | os.PathLike[str]) -> LibraryManifest:
     if manifest.platform != this_platform():
         raise UsageError(
             f"{shown(library)} is built for {brief(manifest.platform)}, and this is {this_platform()}. Build it here "
-            "with `deployops compile --target ort-cpu`"
+            f"with `deployops compile --target {'ort-cuda' if manifest.provider == 'CUDA' else 'ort-cpu'}`"
         )
     check_belongs(library, manifest.sha256)
     return manifest

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ModelFileError, NotCheckedError, UsageError
+from ..native.cache_store import default_root, expect_private
+from ..native.loaded_libraries import current_library
 from .arguments import expect, expect_path, expect_sequence, listed_texts
 from .coverage import check_coverage, has_shipped_operators
 from .diagnosis import explain, parsed
@@ -83,12 +85,17 @@ def session(
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
     wanted = _providers(ort, providers)
     registered = _chosen(path, libraries, wanted)
-    _register(options, registered)
+    loaded = _register(options, registered)
     try:
         opened = ort.InferenceSession(str(path), options, providers=wanted)
     except Exception as error:  # the runtime's exception types share no base of its own
         _expect_started(ort, wanted)  # else the model would be blamed for what the machine lacks
-        raise explain(path, error, registered) from error
+        if "already set in registry" in str(error):
+            raise UsageError(
+                f"two of the libraries {', '.join(map(str, registered))} have operators of one domain, and ONNX Runtime takes a "
+                "domain from one library. Give one of them, or compile them into one"
+            ) from error
+        raise explain(path, error, loaded) from error
     _expect_at_work(opened, wanted)
     return opened
 
@@ -109,17 +116,31 @@ def _chosen(path: Path, libraries: Sequence[StrPath] | None, wanted: Sequence[st
 
 def _shipped(name: str, wanted: Sequence[str]) -> tuple[Path, ...]:
     """The library of the shipped operators that has been built; ONNX Runtime takes one for them."""
-    cpu, cuda = shipped_library("ort-cpu"), shipped_library("ort-cuda")
+    cpu, cuda = _built("ort-cpu"), _built("ort-cuda") if _CUDA in wanted else None
     if _CUDA in wanted:
-        if cuda.is_file():
+        if cuda is not None:
             return (cuda,)
-        if cpu.is_file():
+        if cpu is not None:
             warnings.warn(
                 f"{name}: the operators of deployops run on the CPU, with copies to and from the GPU around them: their "
                 "library for CUDA is not built. `deployops compile --target ort-cuda` builds it",
                 stacklevel=4,
             )
-    return (cpu,) if cpu.is_file() else ()
+    return () if cpu is None else (cpu,)
+
+
+def _built(target: str) -> Path | None:
+    """The shipped library in the cache, where it is there. What is in it is run: raises UsageError where others could write."""
+    path = shipped_library(target)
+    if not path.is_file():
+        return None
+    expect_private(default_root().resolve(), path.parent)
+    if not manifest_path(path).is_file():
+        raise UsageError(
+            f"{path} has no manifest beside it, so that it may be anything. `deployops compile --target {target}` writes both "
+            "again"
+        )
+    return path
 
 
 def _expect_provider(paths: Sequence[Path], wanted: Sequence[str]) -> None:
@@ -196,12 +217,16 @@ def _expect_started(ort: Any, wanted: Sequence[str]) -> None:
     _expect_at_work(opened, wanted)
 
 
-def _register(options: Any, libraries: Sequence[Path]) -> None:
+def _register(options: Any, libraries: Sequence[Path]) -> list[Path]:
+    """The paths that were loaded: of copies, where what a library's path gave this process before is not in it any more."""
+    loaded = []
     for path in libraries:
+        loaded.append(current_library(path))
         try:
-            options.register_custom_ops_library(str(path))
-        except Exception as error:  # noqa: PERF203  (the runtime's exception types share no base of its own)
+            options.register_custom_ops_library(str(loaded[-1]))
+        except Exception as error:  # the runtime's exception types share no base of its own
             raise UsageError(_library_fault(path, error)) from error
+    return loaded
 
 
 def _library_fault(path: Path, error: Exception) -> str:

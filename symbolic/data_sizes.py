@@ -8,7 +8,8 @@ a shape input is another thing: `shape_inputs`.)
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import numbers
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import DeclarationError
@@ -17,7 +18,7 @@ from .declared_functions import call_with
 if TYPE_CHECKING:
     from .operator import Operator
 
-__all__ = ["BoundError", "DataSizes", "bounded", "handed_out", "size_name", "size_number"]
+__all__ = ["FORMULA_ADVICE", "BoundError", "DataSizes", "bounded", "handed_out", "size_name", "size_number"]
 
 # What the fake kernel gets for them. In all but the first, shape inputs are given by their values.
 DataSizes = Literal["unknown", "named", "bound", "usual"]
@@ -25,11 +26,29 @@ DataSizes = Literal["unknown", "named", "bound", "usual"]
 _NAME = "data_size_"
 _LARGEST = 2**40
 # What torch raises for `.item()`, `int(x.sum())` and the like, where there are no data.
+_NO_DATA = "it reads the values of a tensor, which nobody knows before the kernel ran. Make it of sizes (x.shape[0], x.numel())"
+_OF_SIZES = "Make it of sizes (x.shape[0], x.numel()), for every call that the fake kernel takes: without optional inputs, too"
+FORMULA_ADVICE = (
+    "torch.sym_max and torch.sym_min can be in a formula; max, min, len, int, math and `if` cannot"
+)
+_NOT_BY_ZERO = "A size may be 0: divide by torch.sym_max(…, 1)"
 _READS_DATA = ("GuardOnDataDependentSymNode", "DataDependentOutputException", "DynamicOutputShapeException")
 
 
 class BoundError(DeclarationError):
-    """`@op.bound` or `@op.usual` is missing, or does not say what is needed."""
+    """`@op.bound` or `@op.usual` is missing, or does not say what is needed.
+
+    `of_sizes`: for the sizes at hand, and perhaps not for others; whoever knows them says which they are (`at`).
+    """
+
+    def __init__(self, fault: str, of_sizes: bool = False, sizes: str = "") -> None:
+        super().__init__(f"{fault} (here: {sizes})" if sizes else fault)
+        self.fault = fault
+        self.of_sizes = of_sizes
+
+    def at(self, sizes: str) -> BoundError:
+        """The same fault, with the sizes where it is one of them."""
+        return BoundError(self.fault, self.of_sizes, sizes) if self.of_sizes else self
 
 
 def size_name(number: int) -> str:
@@ -71,67 +90,125 @@ def handed_out(size: Callable[[int], Any]) -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def bounded(op: Operator, which: Literal["bound", "usual"], arguments: Mapping[str, Any]) -> Iterator[None]:
-    """While this lasts, `new_dynamic_size()` returns what is declared for these arguments.
+    """While this lasts, `new_dynamic_size()` returns what is declared for these arguments: of `usual`, not beyond the bound.
 
     Raises BoundError where the declaration has another number of sizes than the fake kernel asks for.
     """
     sizes = _declared(op, which, arguments)
+    if which == "usual" and sizes is not None:
+        sizes = _within(op, sizes, _declared(op, "bound", arguments))
 
     def fault(asked: str) -> BoundError:
-        if not sizes:
+        if sizes is None:
             return BoundError(
                 f"{op.name}: the data decides a size of an output, and how large it can be is not declared: @op.{which}"
             )
+        if asked == "0":
+            return BoundError(
+                f"{op.name}: @op.{which} is declared, and the fake kernel asks for no size that the data decides "
+                f"(torch.library.get_ctx().new_dynamic_size()): leave @op.{which} out, or let the fake kernel ask"
+            )
         return BoundError(
-            f"{op.name}: @op.{which} returns {len(sizes)} numbers, and the fake kernel asks for {asked} sizes "
-            "(new_dynamic_size): return one for each, in its order"
+            f"{op.name}: @op.{which} returns {_counted(str(len(sizes)), 'number')}, and the fake kernel asks for "
+            f"{_counted(asked, 'size')} (new_dynamic_size): return one for each, in its order",
+            of_sizes=True,
         )
 
     def size(number: int) -> Any:
-        if number >= len(sizes):
+        if sizes is None or number >= len(sizes):
             raise fault("more")
         return sizes[number]
 
     with handed_out(size) as asked:
         yield
-    if len(asked) != len(sizes):
+    if len(asked) != len(sizes or ()):
         raise fault(str(len(asked)))
+
+
+def _counted(count: str, noun: str) -> str:
+    return f"{count} {noun}{'' if count == '1' else 's'}"
+
+
+def _within(op: Operator, usual: Sequence[Any], bound: Sequence[Any] | None) -> tuple[Any, ...]:
+    """The usual sizes, none beyond its bound: TensorRT tunes for nothing that cannot be."""
+    import torch
+
+    if bound is None:
+        raise BoundError(
+            f"{op.name}: @op.usual is declared without @op.bound: declare how large these sizes can be, too; memory is "
+            "allocated for so many"
+        )
+    if len(usual) != len(bound):
+        raise BoundError(
+            f"{op.name}: @op.usual returns {_counted(str(len(usual)), 'number')}, and @op.bound {len(bound)}: return one for "
+            "each new_dynamic_size() of the fake kernel, in its order",
+            of_sizes=True,
+        )
+    return tuple(torch.sym_min(u, b) for u, b in zip(usual, bound, strict=True))
 
 
 def _declared(
     op: Operator, which: Literal["bound", "usual"], arguments: Mapping[str, Any]
-) -> tuple[Any, ...]:
-    """What `@op.bound` or `@op.usual` says for these arguments. Raises BoundError where it is no number."""
+) -> tuple[Any, ...] | None:
+    """What `@op.bound` or `@op.usual` says for these arguments; None where it is not declared.
+
+    Raises BoundError where it is no number.
+    """
     function = op.bound_function if which == "bound" else op.usual_function
     if function is None:
-        return ()
+        return None
+    told = f"{op.name}: @op.{which}"
     try:
         result = call_with(function, (), arguments, op.interface.keyword_only)
     except (IndexError, ValueError):  # of other numbers of dims, which are tried too: a refusal
         raise
     except Exception as e:  # whatever the user's function raises
-        why = (
-            "it reads the values of a tensor, which nobody knows before the kernel ran"
-            if type(e).__name__ in _READS_DATA
-            else f"it raises {type(e).__name__}: {next(iter(str(e).splitlines()), '')}"
-        )
+        if type(e).__name__ in _READS_DATA:
+            raise BoundError(f"{told} cannot be used: {_NO_DATA}") from e
         raise BoundError(
-            f"{op.name}: @op.{which} cannot be used: {why}. Make it of sizes (x.shape[0], x.numel()) and attributes"
+            f"{told} cannot be used: it raises {type(e).__name__}: {next(iter(str(e).splitlines()), '')}. "
+            + (_NOT_BY_ZERO if isinstance(e, ZeroDivisionError) else _OF_SIZES),
+            of_sizes=True,
         ) from e
     sizes = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+    return tuple(_checked(told, size) for size in sizes)
+
+
+def _checked(told: str, size: Any) -> Any:
+    """A size that a declaration returns, as int or torch.SymInt. Raises BoundError for anything else."""
+    import torch
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+    if isinstance(size, torch.Tensor) or (
+        isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)) and free_unbacked_symbols(size)
+    ):
+        raise BoundError(f"{told} cannot be used: {_NO_DATA}")
+    if isinstance(size, bool) or not isinstance(size, (numbers.Integral, torch.SymInt)):
+        raise BoundError(
+            f"{told} returns {_shown(size)}; expected a whole number made of sizes (x.shape[0], x.numel()), or a tuple of them, "
+            "one for each new_dynamic_size() of the fake kernel",
+            of_sizes=True,
+        )
+    # of a symbol, whose size here may be any, the sign alone
+    symbolic = isinstance(size, torch.SymInt)
+    here: Any = size.node.hint if isinstance(size, torch.SymInt) else int(size)  # numpy has numbers too
+    if isinstance(here, int) and (here < 0 or (not symbolic and here > _LARGEST)):
+        cure = " (torch.sym_max(…, 0) keeps it there)" if here < 0 else ""
+        raise BoundError(
+            f"{told} returns {here}; expected a number of elements, from 0 to 2**40{cure}: memory is allocated for so many",
+            of_sizes=True,
+        )
+    return size if symbolic else here
+
+
+def _shown(value: Any) -> str:
+    """A value that is no size, in one line and without an address."""
+    if isinstance(value, (bool, float, str, type(None))):
+        return f"{value!r:.60}"
+    if callable(value):
+        return f"a function, `{getattr(value, '__name__', type(value).__name__)}` (without brackets?)"
     import torch
 
-    for size in sizes:
-        if isinstance(size, bool) or not isinstance(size, (int, torch.SymInt)):
-            raise BoundError(
-                f"{op.name}: @op.{which} returns {size!r}; expected a whole number made of sizes (x.shape[0], x.numel()), or "
-                "a tuple of them, one for each new_dynamic_size() of the fake kernel"
-            )
-        # of a symbol, whose size here may be any, the sign alone
-        here = size if isinstance(size, int) else size.node.hint
-        if isinstance(here, int) and (here < 0 or (isinstance(size, int) and here > _LARGEST)):
-            raise BoundError(
-                f"{op.name}: @op.{which} returns {here}; expected a number of elements, from 0 to 2**40: memory is "
-                "allocated for so many"
-            )
-    return sizes
+    if isinstance(value, (torch.SymFloat, torch.SymBool)):
+        return "a fraction (`/` for `//`?)" if isinstance(value, torch.SymFloat) else "a comparison"
+    return f"a {type(value).__name__}"

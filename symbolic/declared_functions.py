@@ -17,7 +17,15 @@ from . import dtypes
 if TYPE_CHECKING:
     from .operator import Operator
 
-__all__ = ["Returns", "call_with", "check_parameters", "checked_fake", "checked_reference", "checked_result"]
+__all__ = [
+    "Returns",
+    "call_with",
+    "check_parameters",
+    "checked_fake",
+    "checked_reference",
+    "checked_result",
+    "refuse_second",
+]
 
 Returns = Sequence[tuple[str, bool]]  # name, and whether it is a list of tensors
 
@@ -59,6 +67,23 @@ def check_parameters(
     raise DeclarationError(
         f"{name}: the {what} takes ({given}); expected ({', '.join([*leading, *arguments])})"
     )
+
+
+def refuse_second(name: str, what: str, before: Any, function: Any) -> None:
+    """Raise DeclarationError for a second function of one kind in one file; the same one again (a notebook's cell) is fine.
+
+    Of two bounds, one meant as something else, the wrong one would count, and memory for too few be there.
+    """
+    if not callable(function):
+        raise DeclarationError(f"{name}: @op.{what} is of a function; got {type(function).__name__}")
+    was, now = getattr(before, "__code__", None), getattr(function, "__code__", None)
+    if was is None or now is None or was.co_filename != now.co_filename:
+        return
+    if was.co_firstlineno != now.co_firstlineno:
+        raise DeclarationError(
+            f"{name}: @op.{what} is declared twice, in lines {was.co_firstlineno} and {now.co_firstlineno} of {now.co_filename}; "
+            "leave one"
+        )
 
 
 def call_with(

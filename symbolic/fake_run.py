@@ -30,6 +30,10 @@ class ShapeError(DeployOpsError):
     """The operator refuses these input shapes, dtypes or attributes."""
 
 
+class SizeRefusal(ShapeError, BoundError):
+    """`@op.bound` or `@op.usual` refuses them (an IndexError or a ValueError), as it may for other numbers of dims."""
+
+
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
     """What is known of a tensor: torch dtype name, and dims as sizes, expressions such as `2*n`, or None.
@@ -81,7 +85,9 @@ def run_fake(
 
     def named(name: str, size: int) -> Any:
         source = ConstantSource(f"d{len(originals)}")
-        symbol = env.create_symbol(size, source=source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
+        symbol = env.create_symbol(
+            size, source=source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None, positive=None
+        )
         originals[symbol] = name
         return env.create_symintnode(symbol, hint=size)
 
@@ -111,10 +117,20 @@ def run_fake(
                 if data_sizes == "named":
                     stack.enter_context(handed_out(lambda n: named(size_name(n), _DATA_SIZE + 2 * n)))
                 elif data_sizes != "unknown":
-                    stack.enter_context(bounded(op, data_sizes, _by_name(op, args, kwargs)))
+                    declared = bounded(op, data_sizes, _by_name(op, args, kwargs))
+                    try:
+                        stack.enter_context(declared)
+                    except (IndexError, ValueError) as e:
+                        raise SizeRefusal(
+                            f"{op.name}: @op.{data_sizes} raises {_reason(e)}",
+                            True,
+                            _describe(tensors, sizes),
+                        ) from e
                 result = op.overload(*args, **kwargs)
-        except BoundError:
+        except SizeRefusal:
             raise
+        except BoundError as e:
+            raise e.at(_describe(tensors, sizes)) from e.__cause__
         except Exception as e:  # whatever the user's fake kernel raises is its refusal
             raise ShapeError(f"{op.name} refuses {_describe(tensors, sizes)}: {_reason(e)}") from e
     outputs = op.flatten_outputs(result, given)
@@ -156,7 +172,7 @@ def _turning_points(
                 roots.add(int(-rest // slope))
         for root in sorted(roots):
             yield from (
-                (originals[symbol], size) for size in (root, root - 1, root + 1) if 0 < size < _TOO_LARGE
+                (originals[symbol], size) for size in (root, root - 1, root + 1) if 0 <= size < _TOO_LARGE
             )
 
 

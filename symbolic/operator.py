@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DeclarationError, ExportError
 from . import gradient, registry
 from .attributes import encode_attribute
-from .declared_functions import Returns, check_parameters, checked_fake, checked_reference
+from .declared_functions import Returns, check_parameters, checked_fake, checked_reference, refuse_second
 from .interface import Interface, read_schema
 from .onnx_names import camel_case, read_onnx_name
 from .samples import Sample, SampleFunction, collect
@@ -117,6 +117,7 @@ class Operator:
 
         A native library allocates as much: a reference that returns more is found by the checks.
         """
+        refuse_second(self.name, "bound", self.bound_function, function)
         check_parameters(self.name, "bound", function, self.interface.arguments)
         self.bound_function = function
         self._forget()
@@ -124,6 +125,7 @@ class Operator:
 
     def usual(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Declare what TensorRT shall tune for where the data decides sizes, as `bound` does; without it, half of each."""
+        refuse_second(self.name, "usual", self.usual_function, function)
         check_parameters(self.name, "usual", function, self.interface.arguments)
         self.usual_function = function
         self._forget()

@@ -11,10 +11,12 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
 from ..errors import NotCheckedError, UsageError
 from ..native.cache_store import default_root
+from ..native.file_contents import FILES
 from ..native.processes import run
 
 __all__ = ["Headers", "extract_headers", "fetch_headers", "fetched_folder", "find_headers"]
@@ -26,7 +28,9 @@ _FETCH = "`deployops doctor --fetch-tensorrt-headers` fetches them (Apache-2.0, 
 _WHEEL = ("kernel-lens", "2.0.1", "07cc714e8b5e7f34b672f7c7fad93febe7c747be5837ba276b1527370134ffe0")
 _IN_WHEEL = PurePosixPath("kernel_lens/include/tensorrt")
 _VERSION = "10.14"  # of the headers in it
+_CONTENT = "49243e7eb0e764b26e36ead99c524040d7832abd37537f8448e811aea393ff9e"  # of the folder of them, see `_content`
 _LARGEST = 4 << 20  # bytes of one header
+_FETCHED = "fetched"
 # Folders within packages of Python that may hold headers.
 _IN_PACKAGES = (
     "kernel_lens/include/tensorrt",
@@ -67,6 +71,8 @@ def find_headers(root: str | Path | None = None) -> Headers:
     for folder, origin in _candidates():
         if (folder / _MARKER).is_file():
             try:
+                if origin == _FETCHED and _content(folder) != _CONTENT:
+                    raise UsageError(f"those in {folder} are not as they were fetched")
                 return _judged(folder, origin)
             except UsageError as error:
                 reasons.append(str(error))
@@ -88,9 +94,16 @@ def _candidates() -> Iterator[tuple[Path, str]]:
             for inner in _IN_PACKAGES:
                 yield entry.absolute() / inner, "a Python package"
     try:
-        yield fetched_folder(), "fetched"
+        yield fetched_folder(), _FETCHED
     except OSError:  # there is no home folder
         return
+
+
+def _content(folder: Path) -> str:
+    """A hash of the files in a folder, with their names; something else in it counts as a file that is empty."""
+    names = sorted(FILES.listing(str(folder)))
+    lines = "".join(f"{name} {FILES.digest(str(folder / name))}\n" for name in names)
+    return sha256(lines.encode(errors="surrogateescape")).hexdigest()
 
 
 def _judged(folder: Path, origin: str) -> Headers:
@@ -152,10 +165,12 @@ def fetch_headers() -> Headers:
             raise UsageError(f"pip downloaded {len(wheels)} files for {name}=={version}; expected one wheel")
         made = folder / "headers"
         extract_headers(wheels[0], made)
-        if target.exists():
+        if target.is_symlink() or target.is_file():
+            target.unlink()
+        elif target.exists():
             shutil.rmtree(target)
         made.rename(target)
-    return _judged(target, "fetched")
+    return _judged(target, _FETCHED)
 
 
 def extract_headers(wheel: Path, folder: Path) -> None:

@@ -15,7 +15,7 @@ from ..native.cuda_library import DEFAULT_ARCHS, CudaBuild, cuda_tools, expect_b
 from ..native.cuda_plan import CudaPlan
 from ..native.jobs import run_all
 from ..native.kernel_files import INCLUDE
-from ..native.linking import put_library
+from ..native.linking import put_library, writing_library
 from ..native.nvcc_objects import CudaCache
 from ..native.nvcc_output import KernelResources
 from ..native.planning import planned
@@ -176,8 +176,9 @@ def compile_plugins(
     if budget:
         expect_budget(resources)
     built = cache.link(objects, tools.cxx, link_flags(tools.nvcc, _OURS / "exports.map"), NAME)
-    path = put_library(built, folder, NAME)
-    write_manifest(path, plan, resources, tools, headers)
+    with writing_library(folder):
+        path = put_library(built, folder, NAME)
+        write_manifest(path, plan, resources, tools, headers)
     own = {table.name, interface.name}
     return PluginLibrary(
         path,

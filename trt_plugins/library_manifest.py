@@ -121,9 +121,13 @@ def read_plugins(path: str | os.PathLike[str]) -> PluginManifest:
     content = read_content(file)
     read = ManifestReader(shown(manifest_path(file)))
     if content.get("target") != "tensorrt":
-        told = "one for ONNX Runtime" if "operators" in content else "another"
+        if "operators" in content:
+            raise UsageError(
+                f"{shown(file)} is a library for ONNX Runtime, and none of TensorRT plugins: give it with --ort-library "
+                "(libraries=[…]), or build one with `deployops compile --target tensorrt`"
+            )
         raise UsageError(
-            f"{shown(manifest_path(file))} is no manifest of TensorRT plugins but {told}. Give the library that `deployops "
+            f"{shown(manifest_path(file))} is no manifest of TensorRT plugins but another. Give the library that `deployops "
             "compile --target tensorrt` built"
         )
     if type(content.get("format")) is not int or content["format"] != FORMAT:  # True and 1.0 equal 1

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from ...symbolic.node_source import SOURCE_KEY
 from .rewrites import simplify
 
 if TYPE_CHECKING:
@@ -33,9 +34,6 @@ RANDOM: frozenset[OpType] = frozenset(
     )
 )
 """Standard operators that give another result each time."""
-
-SOURCE_KEY = "deployops.source"
-"""Metadata of a node: the module of the PyTorch model that it comes from, say `encoder.layers.3.norm1`."""
 
 # Larger tensors are not folded: the sum of two embeddings is not worth a third in the file.
 _FOLD_INPUT_ELEMENTS = 8192

@@ -111,11 +111,11 @@ def open_model_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 def identify_stream(stream: BinaryIO, path: Path) -> ModelFile:
     """`identify` for a file that is open already, so that the same bytes are looked at and loaded."""
-    size = stream.seek(0, os.SEEK_END)
-    stream.seek(0)
-    head = stream.read(4096)
-    stream.seek(0)
     try:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(0)
+        head = stream.read(4096)
+        stream.seek(0)
         return _identified(stream, path, size, head)
     except DamagedFileError as reason:
         raise ModelFileError(

@@ -14,6 +14,7 @@ __all__ = ["check_onnx", "check_safetensors", "looks_like_onnx", "looks_like_saf
 # onnx.ModelProto: field number -> wire type (0 varint, 2 length-delimited)
 _MODEL_FIELDS = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
 _GRAPH, _LARGEST_HEADER = 7, 100_000_000
+_MOST_FIELDS = 1_000_000  # of a model: functions, metadata, opsets; each costs a step here
 
 
 def looks_like_safetensors(head: bytes) -> bool:
@@ -44,7 +45,11 @@ def looks_like_onnx(head: bytes) -> bool:
 
 def check_onnx(stream: BinaryIO, size: int) -> None:
     """Raises DamagedFileError unless the fields of the model end where the file ends and one is a graph."""
-    fields = set(_fields(stream, size))
+    fields = set()
+    for count, field in enumerate(_fields(stream, size)):
+        fields.add(field)
+        if count > _MOST_FIELDS:
+            raise DamagedFileError(f"it starts as an ONNX model and has more than {_MOST_FIELDS:,} parts")
     if _GRAPH not in fields:
         raise DamagedFileError("it starts as an ONNX model and has no graph")
 
@@ -57,7 +62,7 @@ def _fields(stream: BinaryIO, size: int) -> Iterator[int]:
         if _MODEL_FIELDS.get(field, wire) != wire or field == 0 or wire not in (0, 2):
             raise DamagedFileError(f"it starts as an ONNX model, and byte {at:,} belongs to none")
         length = _varint(stream)
-        if wire == 2 and stream.seek(length, os.SEEK_CUR) > size:
+        if wire == 2 and (length > size or stream.seek(length, os.SEEK_CUR) > size):
             raise DamagedFileError(
                 f"it starts as an ONNX model and ends early (field {field} at byte {at:,})"
             )

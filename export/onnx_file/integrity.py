@@ -53,6 +53,7 @@ DIGEST_MARK = b"\x0a" + bytes([len(DIGEST_KEY)]) + DIGEST_KEY.encode() + b"\x12\
 _PRODUCER, _GRAPH, _METADATA = 2, 7, 14  # fields of onnx.ModelProto
 _WIRE_SIZE = {1: 8, 5: 4}
 _CHUNK = 1 << 20
+_MOST_BYTES = (1 << 31) - 1  # of a protobuf message
 
 
 class EditedFileError(ModelFileError):
@@ -102,12 +103,22 @@ def read_model(path: str | os.PathLike[str]) -> onnx.ModelProto:
     path = Path(path)
     model = onnx.ModelProto()
     with _opened(path) as stream:
+        if os.fstat(stream.fileno()).st_size > _MOST_BYTES:
+            raise ModelFileError(
+                f"{shown(path)}: more than 2 GiB, which no ONNX file can be: protobuf reads none. Export the model anew, with "
+                "its weights in a side file."
+            )
         try:
             model.ParseFromString(stream.read())
         except DecodeError as error:
             raise _damaged(path) from error
-    if not model.HasField("graph") or not model.opset_import:
+    if not model.HasField("graph"):
         raise _damaged(path)
+    if not model.opset_import:
+        raise ModelFileError(
+            f"{shown(path)}: it names no opset (its opset_import is empty), so that nobody can tell what its operators mean. "
+            "Export the model anew."
+        )
     read_manifest(model, path)
     return model
 

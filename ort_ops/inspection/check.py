@@ -18,6 +18,7 @@ from .custom_nodes import CustomOperator, Kernels, custom_operators, kernel_find
 from .graph_cuts import cut_findings
 from .lost_shapes import shape_findings
 from .opset_faults import function_findings, model_findings, standard_findings
+from .providers import ProviderSession, cuda_findings, session_findings
 from .runtime_limits import RuntimeLimits, type_findings
 
 if TYPE_CHECKING:
@@ -28,13 +29,13 @@ __all__ = ["Checked", "check_model"]
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What was found of a model, for one runtime and a set of libraries.
+    """What was found of a model, for a session of one runtime.
 
-    `not_checked`: what could not be, one sentence each.
+    `session`: its provider and libraries. `not_checked`: what could not be, one sentence each.
     """
 
     runtime: RuntimeLimits
-    libraries: tuple[LibraryManifest, ...]
+    session: ProviderSession
     operators: tuple[CustomOperator, ...]
     findings: tuple[Finding, ...]
     not_checked: tuple[str, ...]
@@ -48,9 +49,13 @@ class Checked:
         """Plain data, for `--json`."""
         return {
             "verdict": self.verdict,
-            "runtime": self.runtime.to_dict(),
+            "runtime": {
+                **self.runtime.to_dict(),
+                "provider": f"{self.session.provider}ExecutionProvider",
+            },
             "libraries": [
-                {"name": m.name, "sha256": m.sha256, "operators": len(m.operators)} for m in self.libraries
+                {"name": m.name, "sha256": m.sha256, "operators": len(m.operators), "target": m.target}
+                for m in self.session.libraries
             ],
             "operators": [o.to_dict() for o in self.operators],
             "findings": [f.to_dict() for f in self.findings],
@@ -59,29 +64,57 @@ class Checked:
 
 
 def check_model(
-    model: onnx.ModelProto, runtime: RuntimeLimits, libraries: Sequence[LibraryManifest] = ()
+    model: onnx.ModelProto,
+    runtime: RuntimeLimits,
+    libraries: Sequence[LibraryManifest] | ProviderSession = (),
 ) -> Checked:
-    """Hold a parsed model against a runtime and libraries. Neither is loaded, and nothing is run."""
-    uses = model_uses(model, libraries)
-    kernels, views = Kernels(libraries), GraphViews()
+    """Hold a parsed model against a runtime and libraries. Neither is loaded, and nothing is run.
+
+    `libraries`: for the CPU; or a session with its provider (`providers.sessions`).
+    """
+    session = (
+        libraries if isinstance(libraries, ProviderSession) else ProviderSession(libraries=tuple(libraries))
+    )
+    on_cpu = session.provider == "CPU"
+    uses = model_uses(model, session.libraries)
+    kernels, views = Kernels(session.libraries), GraphViews()
+    known = {(o.domain, o.op_type) for m in session.libraries for o in m.operators}
+    types = list(type_findings(uses.uses, runtime)) if runtime.measured else []
     findings = [
         *model_findings(model, runtime),
         *structure_findings(model),
-        *library_findings(libraries, runtime),
-        *kernel_findings(uses.uses, kernels),
-        *function_findings(model, uses),
+        *library_findings(session.libraries, runtime),
+        *session_findings(session, uses.uses, kernels, runtime),
+        *(kernel_findings(uses.uses, kernels) if on_cpu else cuda_findings(session, uses.uses, kernels)),
+        *function_findings(model, uses, known),
         *standard_findings(uses.uses),
-        *(type_findings(uses.uses, runtime) if runtime.measured else ()),
-        *cut_findings(uses, kernels, runtime, views),
+        *(f for f in types if on_cpu or f.kind == "unknown-type"),
+        *(cut_findings(uses, kernels, runtime, views) if on_cpu else ()),
         *shape_findings(uses, kernels, runtime, views),
     ]
+    not_checked = _not_checked(model, uses, runtime)
+    if not on_cpu:
+        not_checked += _not_checked_on_cuda(types)
     return Checked(
         runtime,
-        tuple(libraries),
-        custom_operators(uses.uses, kernels),
+        session,
+        custom_operators(uses.uses, kernels, session.provider),
         sorted_findings(findings),
-        tuple(_not_checked(model, uses, runtime)),
+        tuple(not_checked),
     )
+
+
+def _not_checked_on_cuda(types: Sequence[Finding]) -> list[str]:
+    """What was measured on the CPU alone. `types`: what the CPU has no kernel for."""
+    found = [
+        "which standard nodes the CUDA provider leaves to the CPU, and which fusions custom nodes cut there: measured was the "
+        "CPU provider alone"
+    ]
+    lacking = Counter(f.what.partition(":")[0] for f in types if f.kind == "no-kernel")
+    return found + [
+        f"whether the CUDA provider has the kernel; without, the session fails: {what} ({count} node{'' if count == 1 else 's'})"
+        for what, count in sorted(lacking.items())
+    ]
 
 
 def _not_checked(model: onnx.ModelProto, uses: ModelUses, runtime: RuntimeLimits) -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ...symbolic.graph_inspection.domains import is_custom
@@ -29,6 +29,8 @@ class CustomOperator:
         in_subgraphs, in_functions: how many of them stand there.
         shipped: it comes with deployops. body: a model-local function of that name is in the file.
         libraries: names of those with a kernel for all of its nodes; of those for a part of them where none has all.
+        served: how many nodes have a kernel. by_provider: how many have one for the CPU, and for CUDA.
+        provider: that of the session, "CPU" or "CUDA".
     """
 
     domain: str
@@ -41,6 +43,8 @@ class CustomOperator:
     body: bool
     libraries: tuple[str, ...]
     served: int
+    by_provider: Mapping[str, int] = field(default_factory=dict)
+    provider: str = "CPU"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self) | {"libraries": list(self.libraries)}
@@ -57,8 +61,12 @@ class CustomOperator:
             "body in the file" if self.body else "no body",
         ]
         if self.libraries:
-            part = "" if self.served == self.nodes else f"{self.served} of {self.nodes} "
-            facts.append(f"{part}with a kernel in {', '.join(self.libraries)}")
+            counts = {f"{p} " if self.provider == "CUDA" else "": n for p, n in self.by_provider.items()}
+            parts = [
+                f"{'' if n == self.nodes else f'{n} of {self.nodes} '}with a {p}kernel"
+                for p, n in counts.items()
+            ]
+            facts.append(f"{', '.join(parts)} in {', '.join(self.libraries)}")
         return f"{self.nodes} × {self.domain}::{self.op_type} {version} ({', '.join([*places, *facts])})"
 
 
@@ -121,7 +129,9 @@ def kernel_findings(uses: Sequence[NodeUse], kernels: Kernels) -> Iterator[Findi
                 yield Finding(FAILS, fault.kind, where(use), fault.text, advice)
 
 
-def custom_operators(uses: Sequence[NodeUse], kernels: Kernels) -> tuple[CustomOperator, ...]:
+def custom_operators(
+    uses: Sequence[NodeUse], kernels: Kernels, provider: str = "CPU"
+) -> tuple[CustomOperator, ...]:
     """Each custom operator and domain version, by name."""
     groups: dict[tuple[str, str, int], list[NodeUse]] = {}
     for use in uses:
@@ -129,7 +139,8 @@ def custom_operators(uses: Sequence[NodeUse], kernels: Kernels) -> tuple[CustomO
             groups.setdefault((use.domain, use.op_type, use.domain_version or 0), []).append(use)
     found = []
     for (domain, op_type, version), nodes in sorted(groups.items()):
-        served = Counter(library.name for use in nodes if (library := kernels.library(use)) is not None)
+        serving = [library for use in nodes if (library := kernels.library(use)) is not None]
+        served = Counter(library.name for library in serving)
         functions = sum("function " in use.place for use in nodes)
         found.append(
             CustomOperator(
@@ -142,7 +153,9 @@ def custom_operators(uses: Sequence[NodeUse], kernels: Kernels) -> tuple[CustomO
                 shipped=bool(shipped_versions(domain, op_type)),
                 body=any(use.has_body for use in nodes),
                 libraries=tuple(served),
-                served=sum(served.values()),
+                served=len(serving),
+                by_provider=dict(Counter(library.provider for library in serving)),
+                provider=provider,
             )
         )
     return tuple(found)

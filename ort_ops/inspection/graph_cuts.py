@@ -14,6 +14,7 @@ from ...symbolic.graph_inspection.domains import is_custom
 from ...symbolic.graph_inspection.findings import HURTS, NOTE, Finding, where
 from ...symbolic.graph_inspection.graph_view import GraphView, GraphViews
 from ...symbolic.graph_inspection.node_uses import GraphUses, ModelUses, NodeUse
+from ...symbolic.node_source import source_words
 from ..shipped_operators import shipped_versions
 from .blocked_layout import next_blocked, previous_blocked
 from .custom_nodes import Kernels
@@ -184,11 +185,11 @@ class _Cuts:
 
 
 def _named(node: onnx.NodeProto) -> str:
-    return (
-        f"{node.op_type} {node.name!r}"
-        if node.name
-        else f"{node.op_type} (makes {node.output[0] if node.output else ''!r})"
-    )
+    source = source_words(node)
+    if node.name:
+        return f"{node.op_type} {node.name!r}" + (f" ({source})" if source else "")
+    made = f"makes {node.output[0] if node.output else ''!r}"
+    return f"{node.op_type} ({made}{', ' if source else ''}{source})"
 
 
 def _advice(use: NodeUse, other: str) -> str:

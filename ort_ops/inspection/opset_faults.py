@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from ...symbolic.graph_inspection.domains import BUILT_IN, STANDARD
+from ...symbolic.graph_inspection.expansion import expansion, too_large
 from ...symbolic.graph_inspection.findings import FAILS, NOTE, Finding, where
 from ...symbolic.graph_inspection.node_uses import ModelUses, NodeUse, domain_key, opset_versions
 from ...symbolic.graph_inspection.standard_types import as_text, dtype_of_text, schema_at
@@ -33,7 +34,23 @@ def model_findings(model: onnx.ModelProto, limits: RuntimeLimits) -> Iterator[Fi
         yield Finding(
             FAILS, "ir-too-new", "", what, "Use a newer onnxruntime, or lower the file's ir_version"
         )
+    yield from _border_findings(model.graph)
     yield from _import_findings(model)
+
+
+def _border_findings(graph: onnx.GraphProto) -> Iterator[Finding]:
+    """Of what goes into the graph and comes out of it."""
+    if not graph.output and not graph.node:
+        what = "the graph is empty: it has no nodes and no outputs, and ONNX Runtime opens no such model"
+        yield Finding(FAILS, "empty-graph", "", what, "Export the model that was meant")
+    elif not graph.output:
+        what = "the graph has no outputs: nothing can be got of it"
+        yield Finding(NOTE, "no-outputs", "", what, "Export the model with what it is to give")
+    stored = {t.name for t in graph.initializer}
+    for value in graph.input:
+        if value.type.WhichOneof("value") is None and value.name not in stored:
+            what = f"the input {as_text(value.name)!r} has no type"
+            yield Finding(FAILS, "input-type", "", what, "Export the model with the types of its inputs")
 
 
 def _import_findings(model: onnx.ModelProto) -> Iterator[Finding]:
@@ -57,8 +74,13 @@ def _import_findings(model: onnx.ModelProto) -> Iterator[Finding]:
                 yield Finding(NOTE, "several-versions", "", what, "Import one version in both")
 
 
-def function_findings(model: onnx.ModelProto, uses: ModelUses) -> Iterator[Finding]:
-    """Model-local functions that a runtime refuses whether or not they are called."""
+def function_findings(
+    model: onnx.ModelProto, uses: ModelUses, kernels: Set[tuple[str, str]] = frozenset()
+) -> Iterator[Finding]:
+    """Model-local functions that a runtime refuses whether or not they are called, or never gets to the end of.
+
+    `kernels`: domain and type of the operators that libraries have, whose bodies are not used.
+    """
     seen: Counter[tuple[str, str, str]] = Counter(
         (domain_key(f.domain), as_text(f.name), as_text(f.overload)) for f in model.functions
     )
@@ -69,6 +91,9 @@ def function_findings(model: onnx.ModelProto, uses: ModelUses) -> Iterator[Findi
     for title in uses.recursive:
         what = f"the model-local function {title} calls itself"
         yield Finding(FAILS, "function-recursive", "", what, "ONNX functions must not be recursive")
+    expanded = expansion(model, lambda node: (domain_key(node.domain), as_text(node.op_type)) in kernels)
+    if expanded.is_bomb:
+        yield Finding(FAILS, "functions-expand", "", *too_large(expanded))
     for function in model.functions:
         key = (domain_key(function.domain), as_text(function.name), as_text(function.overload))
         if key in uses.called:

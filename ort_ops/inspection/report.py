@@ -18,7 +18,7 @@ def report_lines(checked: Checked) -> list[str]:
     lines = [f"  custom  {short(str(operator))}" for operator in checked.operators[:MOST_LINES]]
     lines += rest_line(len(checked.operators) - MOST_LINES, "custom operators")
     found = counted(checked.findings, _WORDS) or "nothing found"
-    lines.append(f"  runtime ONNX Runtime {runtime.version}{source}, CPU: {found}")
+    lines.append(f"  runtime ONNX Runtime {runtime.version}{source}, {checked.session.provider}: {found}")
     return [
         *lines,
         *finding_lines(checked.findings),

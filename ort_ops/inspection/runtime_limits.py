@@ -20,7 +20,14 @@ from ...errors import UsageError
 from ...symbolic.graph_inspection.findings import FAILS, HURTS, Finding, where
 from ...symbolic.graph_inspection.node_uses import NodeUse
 
-__all__ = ["RuntimeLimits", "installed_version", "limits_for", "limits_of", "type_findings"]
+__all__ = [
+    "RuntimeLimits",
+    "installed_version",
+    "installed_with_cuda",
+    "limits_for",
+    "limits_of",
+    "type_findings",
+]
 
 _FILE = Path(__file__).parent.parent / "runtime_limits.json"
 _PACKAGES = ("onnxruntime", "onnxruntime-gpu")
@@ -72,7 +79,6 @@ class RuntimeLimits:
             "version": self.version,
             "source": self.source,
             "measured": self.measured,
-            "provider": "CPUExecutionProvider",
             "note": self.note,
         }
 
@@ -109,6 +115,13 @@ def installed_version() -> str | None:
         with suppress(PackageNotFoundError):
             return version(package)
     return None
+
+
+def installed_with_cuda() -> bool:
+    """Whether the installed onnxruntime is the package that has the CUDA provider."""
+    with suppress(PackageNotFoundError):
+        return bool(version(_PACKAGES[1]))
+    return False
 
 
 def limits_of(asked: str, source: str) -> RuntimeLimits:

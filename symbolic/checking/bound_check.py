@@ -1,17 +1,24 @@
-"""Do declared upper bounds, and sizes read off shape inputs, hold for what the reference returns?"""
+"""Do declared upper bounds, and sizes read off shape inputs, hold for what the reference returns?
+
+And can a library follow them: are they formulas of the inputs' sizes, and sizes for empty tensors too?
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import DeployOpsError
+from .. import dtypes
 from ..bounded_outputs import bounded_outputs
-from .sample_runs import runs
+from ..data_sizes import FORMULA_ADVICE, BoundError, size_number
+from ..fake_run import ShapeError, TensorInfo, run_fake
+from ..shapes import infer
+from .sample_runs import accepted_dtypes, runs
 from .tally import CheckResult, Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import torch
 
     from ..operator import Operator
@@ -19,14 +26,20 @@ if TYPE_CHECKING:
 
 __all__ = ["bound_fault", "check_bound"]
 
+_DECLARED: tuple[Literal["bound", "usual"], ...] = ("bound", "usual")
+
 
 def check_bound(op: Operator) -> CheckResult:
-    """The sizes that the reference returns against `@op.bound`, for every sample in every dtype."""
+    """The sizes that the reference returns against `@op.bound`, for every sample in every dtype.
+
+    For the samples in the first dtype also what a library makes of `@op.bound` and `@op.usual`: formulas.
+    """
     from .sample_runs import sound_runs
 
     tally = Tally(op.name, "bound")
+    first = accepted_dtypes(op)[0]
     for run, real in sound_runs(op, tally):
-        fault = _fault(run, real)
+        fault = _fault(run, real) or (_formula_fault(run) if run.dtype == first else None)
         if fault:
             tally.fail(fault, run)
         else:
@@ -55,6 +68,8 @@ def bound_fault(op: Operator) -> str | None:
 def _fault(run: SampleRun, real: Sequence[torch.Tensor]) -> str | None:
     try:
         largest = bounded_outputs(run.op, run.op.interface.bind((), run.arguments))
+    except BoundError as e:
+        return e.fault.removeprefix(f"{run.op.name}: ")
     except DeployOpsError as e:
         return str(e).removeprefix(f"{run.op.name}: ")
     for output, info, tensor in zip(run.op.interface.outputs, largest, real, strict=False):
@@ -70,3 +85,79 @@ def _fault(run: SampleRun, real: Sequence[torch.Tensor]) -> str | None:
                     "is wrong"
                 )
     return None
+
+
+def _formula_fault(run: SampleRun) -> str | None:
+    """What hinders a library to follow the declared sizes, with the sample's sizes or with empty dims."""
+    op = run.op
+    if op.shape_inputs:
+        return None  # of values, which are not there to be varied
+    call = op.interface.bind((), run.arguments)
+    given = {name: _infos(value) for name, value in call.tensors.items()}
+    try:
+        named = run_fake(op, given, call.attributes, {}, "named").outputs
+        decided = [
+            (k, axis)
+            for k, info in enumerate(named)
+            for axis, dim in enumerate(info.dims or ())
+            if size_number(dim) is not None
+        ]
+        for which in _DECLARED if op.usual_function is not None else _DECLARED[:1]:
+            try:
+                run_fake(op, given, call.attributes, {}, which)
+            except BoundError as e:
+                return e.fault.removeprefix(f"{op.name}: ")
+            for tensors in _with_empty_dims(given):
+                with contextlib.suppress(ShapeError):  # refused, by the fake kernel or by what is declared
+                    run_fake(op, tensors, call.attributes, {}, which)
+            found = infer(op, _symbolic(given), call.attributes, which)
+            for k, axis in decided:
+                dims = found[k].dims if k < len(found) else None
+                if dims is not None and dims[axis] is None:
+                    return (
+                        f"@op.{which} is no formula of the inputs' sizes, for dim {axis} of `{op.interface.outputs[k].name}`: it "
+                        f"says one thing for some sizes and another for others. {FORMULA_ADVICE}"
+                    )
+    except DeployOpsError as e:
+        return str(e).removeprefix(f"{op.name}: ")
+    return None
+
+
+def _infos(value: Any) -> Any:
+    """What is known of a tensor argument: its dtype and sizes."""
+    if value is None or isinstance(value, (list, tuple)):
+        return None if value is None else [_infos(t) for t in value]
+    return TensorInfo(dtypes.name_of(value.dtype), tuple(value.shape))
+
+
+def _with_empty_dims(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The same inputs, each dim of each in turn 0, and the dims of one size together."""
+    single = {n: t for n, t in given.items() if isinstance(t, TensorInfo)}
+    for name, info in single.items():
+        sizes = list(info.dims or ())
+        for axis in range(len(sizes)):
+            yield {**given, name: TensorInfo(info.dtype, (*sizes[:axis], 0, *sizes[axis + 1 :]))}
+    for size in sorted({d for t in single.values() for d in t.dims or () if isinstance(d, int)}):
+        yield {
+            **given,
+            **{
+                n: TensorInfo(t.dtype, tuple(0 if d == size else d for d in t.dims or ()))
+                for n, t in single.items()
+            },
+        }
+
+
+def _symbolic(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A symbol for every dim of every tensor."""
+
+    def named(name: str, info: TensorInfo) -> TensorInfo:
+        return TensorInfo(info.dtype, tuple(f"{name}_{axis}" for axis in range(len(info.dims or ()))))
+
+    return {
+        name: [named(f"d{n}_{k}", t) for k, t in enumerate(info)]
+        if isinstance(info, list)
+        else None
+        if info is None
+        else named(f"d{n}", info)
+        for n, (name, info) in enumerate(given.items())
+    }

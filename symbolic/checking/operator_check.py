@@ -51,7 +51,11 @@ def check_operator(op: Operator, lock_path: Path | None = None) -> list[CheckRes
         ("opcheck", lambda o: check_with_torch(o, faulty), stopped[0]),
         ("fake", lambda o: fake, None),
         ("shape rule", check_shape_rule, fake_fault),
-        *([("bound", check_bound, fake_fault)] if op.bound_function or op.shape_inputs else []),
+        *(
+            [("bound", check_bound, fake_fault)]
+            if op.bound_function or op.usual_function or op.shape_inputs
+            else []
+        ),
         ("gradient", lambda o: gradient, None),
         ("gradient dtypes", check_gradient_dtypes, stopped[0] or gradient_fault),
         ("body", check_body, stopped[0]),

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from ..node_source import source_words
 from .node_uses import NodeUse
 
 __all__ = ["FAILS", "HURTS", "NOTE", "Finding", "Severity", "sorted_findings", "verdict_of", "where"]
@@ -25,7 +26,8 @@ class Finding:
         severity: "would fail": the runtime refuses the model, or runs something else than it says; "hurts": it is slower,
             or less exact, than it could be; "note".
         kind: a stable word, such as "dtype" or "cut-fusion".
-        where: the node, such as "'conv1' in function acme::F" or "the node that makes 'y'"; "" for the whole model.
+        where: the node, such as "'conv1' (stem.conv, net.py:12) in function acme::F" or "the node that makes 'y'"; "" for the
+            whole model.
         what, advice: one sentence each, without their full stop.
     """
 
@@ -46,8 +48,16 @@ def verdict_of(findings: Iterable[Finding]) -> str:
 
 
 def where(node: NodeUse) -> str:
-    """How a finding names a node."""
-    name = repr(node.name) if node.name else f"the node that makes {node.result!r}"
+    """How a finding names a node, with the module and line that it comes from, where the file tells them."""
+    name = (
+        repr(node.name)
+        if node.name
+        else f"the node that makes {node.result!r}"
+        if node.result
+        else "a node without a name"
+    )
+    source = source_words(node.node) if node.node is not None else ""
+    name = f"{name} ({source})" if source else name
     return f"{name} in {node.place}" if node.place else name
 
 

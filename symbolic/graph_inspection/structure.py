@@ -104,6 +104,9 @@ class _Walk:
             inputs.add(value.name)
         names: set[str] = set()
         for k, node in enumerate(graph.node):
+            if not node.op_type:
+                what = "the node does not say which operator it is"
+                self._fault("no-operator", _where(node, place), what, "Export again: the file is damaged")
             if node.name and node.name in names:
                 what = "another node of the same graph has the same name"
                 self._fault(
@@ -163,4 +166,4 @@ def _walk_back(needs: Sequence[Sequence[int]], left: Set[int]) -> list[int]:
 
 def _where(node: onnx.NodeProto, place: str = "") -> str:
     result = as_text(next((name for name in node.output if name), ""))
-    return where(NodeUse("", "", None, name=as_text(node.name), place=place, result=result))
+    return where(NodeUse("", "", None, name=as_text(node.name), place=place, result=result, node=node))

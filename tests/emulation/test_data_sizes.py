@@ -134,7 +134,7 @@ def test_two_sizes_are_told_apart_and_shared_by_outputs(pack: dict[str, Operator
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"bound": "(x.numel(), 3)"}, "@op.bound returns 2 numbers, and the fake kernel asks for 1 sizes"),
+        ({"bound": "(x.numel(), 3)"}, "@op.bound returns 2 numbers, and the fake kernel asks for 1 size "),
         ({"bound": "x.numel() / 2"}, "expected a whole number made of sizes"),
         ({"bound": "None"}, "expected a whole number made of sizes"),
         ({"fake": f"2 * {NEW}"}, "computed from a size that the data decides"),

@@ -145,7 +145,7 @@ def test_a_cache_that_can_only_be_read_still_answers(
     known, new = job(counted.compiler, ENTRY), job(counted.compiler, ENTRY.replace("7", "8"))
     found = cache.compile(known)
     own = cache.root
-    for name in ("_write", "put_object", "build_folder"):
+    for name in ("write_record", "put_part", "write_log", "put_object", "build_folder"):
         original = getattr(Store, name)
 
         def fail(store: Store, *args: object, original: Callable[..., object] = original) -> object:

@@ -6,7 +6,9 @@ import ctypes
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +17,7 @@ import pytest
 from deployops.errors import UsageError
 from deployops.native.compilers import Compiler
 from deployops.native.diagnostics import CompileError
-from deployops.native.linking import files_taken
+from deployops.native.linking import files_taken, put_library, writing_library
 from deployops.native.object_cache import Cache, CompileJob
 
 from .conftest import FLAGS, Counted
@@ -184,3 +186,30 @@ def test_another_checkout_takes_the_same_object(
 def test_times_in_a_kernel_are_refused(macro: str, compiler: Compiler, cache: Cache, job: Job) -> None:
     with pytest.raises(CompileError, match=r"(?i)reproducible"):
         cache.compile(job(compiler, f'extern "C" const char* entry() {{ return {macro}; }}'))
+
+
+def test_a_library_and_its_manifest_are_of_one_build(tmp_path: Path) -> None:
+    """Two builds at once into one folder."""
+    folder = tmp_path / "lib"
+
+    def build(name: str) -> None:
+        built = tmp_path / name
+        built.write_text(name)
+        for _ in range(5):
+            with writing_library(folder):
+                put_library(built, folder, "lib.so")
+                time.sleep(0.01)
+                (folder / "lib.json").write_text(name)
+                assert (folder / "lib.so").read_text() == (folder / "lib.json").read_text()
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(build, ("one", "two", "three")))
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(UsageError, match="cannot be made: Not a directory"),
+        writing_library(tmp_path / "file/lib"),
+    ):
+        pass

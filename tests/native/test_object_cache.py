@@ -307,6 +307,11 @@ def test_odd_names_of_folders_and_headers(
     assert [log.stat().st_mtime_ns for log in before] == stamps  # found, not compiled
 
 
+def test_a_pipe_has_no_content_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "kernel.h")
+    assert file_contents.FILES.digest(str(tmp_path / "kernel.h")) == ""
+
+
 def test_a_dependency_file_as_make_writes_it() -> None:
     # GNU make manual, "Rule Syntax"; gcc doubles backslashes only before the blank that they would escape.
     text = b"object: kernel.cpp a\\ b.h c\\#d.h e$$f.h \\\n /abs/g.h back\\slash.h two\\\\\\ blank.h\n"

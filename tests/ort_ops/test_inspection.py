@@ -312,7 +312,12 @@ def test_the_json_is_complete(command: Any, save: Any, library: Path) -> None:
         "note": "",
     }
     assert data["libraries"] == [
-        {"name": "libacme.so", "sha256": hashlib.sha256(b"never loaded").hexdigest(), "operators": 1}
+        {
+            "name": "libacme.so",
+            "sha256": hashlib.sha256(b"never loaded").hexdigest(),
+            "operators": 1,
+            "target": "ort-cpu",
+        }
     ]
     assert data["operators"] == [
         {
@@ -326,6 +331,8 @@ def test_the_json_is_complete(command: Any, save: Any, library: Path) -> None:
             "body": False,
             "libraries": [],
             "served": 0,
+            "by_provider": {},
+            "provider": "CPU",
         }
     ]
     first = data["findings"][0]

@@ -152,6 +152,8 @@ def test_another_format(write: Write, number: Any) -> None:
         "[" * 200_000,
         '{"a":' * 100_000,
         "9" * 100_000,
+        '{"format": 1, "format": 1}',
+        '{"a": {"\\u001b[2J": 1, "\\u001b[2J": 2}}',
     ],
 )
 def test_text_that_is_no_manifest(write: Write, text: str | bytes) -> None:

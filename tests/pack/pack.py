@@ -53,7 +53,7 @@ def add_all(x: Tensor, bias: Tensor | None, xs: list[Tensor]) -> Tensor:
     total = x.double()
     for t in (bias, *xs):
         total = total if t is None else total + t.double()
-    return total.to(x.dtype)
+    return total.to(x.dtype, copy=True)
 
 
 @add_all.fake

@@ -178,6 +178,38 @@ def test_a_rule_with_unknown_dims_says_how_many() -> None:
     assert checked(op, "gradient").status == "not checked"
 
 
+@pytest.mark.parametrize("first", ["whole numbers", "a mask"])
+def test_whole_numbers_before_floating_ones_pass_opchecks_compile_test(first: str) -> None:
+    def reference(x: Tensor) -> tuple[Tensor, Tensor]:
+        places = x.argsort(dim=-1, stable=True)
+        return places if first == "whole numbers" else x > 0, x * x
+
+    def fake(x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.empty_like(
+            x, dtype=torch.int64 if first == "whole numbers" else torch.bool
+        ), torch.empty_like(x)
+
+    op = declare(reference, dtypes=("float32", "float64"))
+    op.fake(fake)
+    op.samples(lambda draw: [draw(3, 5)])
+    assert checked(op, "opcheck").status == "passed", checked(op, "opcheck").detail
+
+
+def test_a_backward_that_cannot_be_compiled_is_found_where_whole_numbers_come_first() -> None:
+    def reference(x: Tensor) -> tuple[Tensor, Tensor]:
+        return (x > 0).int(), x * x
+
+    def backward(grad_mask: Tensor, grad: Tensor, x: Tensor) -> Tensor:
+        return 2 * x * grad if float(grad.sum()) > -1e9 else grad  # reads the data
+
+    op = declare(reference, dtypes=("float32", "float64"))
+    op.fake(lambda x: (torch.empty_like(x, dtype=torch.int32), torch.empty_like(x)))
+    op.backward(backward)
+    op.samples(lambda draw: [draw(3, 5)])
+    result = checked(op, "opcheck")
+    assert (result.status, "test_aot_dispatch_dynamic" in result.detail) == ("failed", True), result.detail
+
+
 def test_a_wrong_number_of_outputs_is_found() -> None:
     def reference(xs: list[Tensor]) -> list[Tensor]:
         return [x * 2 for x in xs]

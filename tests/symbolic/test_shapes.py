@@ -355,6 +355,20 @@ def apply(rule: list[list[tuple[str, int, int]]], shape: Any) -> list[Any]:
     return found
 
 
+@pytest.mark.parametrize("least", [0, 1, 3])
+def test_a_maximum_is_kept_where_a_size_may_be_zero(least: int) -> None:
+    op = unary(lambda x: (torch.sym_max(x.shape[0] - 1, least),))
+    found = shape_of(op, ("n",))
+    assert found is not None
+    for n in (0, 1, 2, 50):
+        assert dims.evaluate(found[0], {"n": n}) == max(n - 1, least), (found, n)
+
+
+def test_what_only_holds_for_a_size_that_is_not_zero_is_not_claimed() -> None:
+    # Python's own max asks which is larger: another formula for 0 than for the others
+    assert shape_of(unary(lambda x: (max(x.shape[0] - 1, 0),)), ("n",)) == (None,)
+
+
 @settings(max_examples=25, deadline=None)
 @given(rules(), st.lists(st.tuples(*[st.integers(2, 70)] * 3), min_size=8, max_size=8))
 def test_at_any_size_the_expression_is_what_the_fake_kernel_returns(rule: Any, sizes: Any) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -20,7 +21,7 @@ from .child import WorkerEnd, ask_worker
 from .engine import Engine
 from .flavor import TensorRT, find_tensorrt
 from .host import platform_name
-from .messages import explain_crash, explain_end, warnings_in
+from .messages import explain_crash, explain_end, explain_late, warnings_in
 from .prepared import prepare_model
 from .profiles import Profiles, holds_values, resolve_profiles
 from .record import EngineRecord, Flavor, PluginFile
@@ -28,6 +29,7 @@ from .request import BuildRequest, expect_other_files, read_request
 from .sidecar import write_sidecar
 from .silent_faults import silent_faults
 from .source_model import STANDARD_DOMAINS, SourceModel, graphs_of, read_source_model
+from .time_limit import TimeLimit
 
 if TYPE_CHECKING:
     import onnx
@@ -65,6 +67,7 @@ def build_engine(
     in_place: bool = False,
     allow_modified: bool = False,
     cache: bool = True,
+    timeout: float | None = None,
     preflight: Preflight | None = None,
     progress: Progress | None = None,
 ) -> Engine:
@@ -96,15 +99,18 @@ def build_engine(
             Without it, they are given a copy.
         allow_modified: take a model that another tool has written again after its export; the sidecar's warnings say so.
         cache: take an engine that was built before of the same, and keep this one.
+        timeout: seconds, after which the build is ended and nothing of it left. None: TensorRT's builder may take hours, as
+            it does for large models; what comes before it (loading TensorRT and the plugins, parsing) 10 minutes.
         preflight: called with the model that was read, before anything is built; what it raises ends the build.
         progress: called with what is being done.
 
     Raises:
         ModelFileError: the model is damaged, edited after export, or separated from its side files.
         UsageError: a wrong argument; profiles that do not fit the model; a library that does not load.
-        BuildError: TensorRT refuses the model, or its process crashes.
+        BuildError: TensorRT refuses the model, its process crashes, or the time is over.
         NotCheckedError: no TensorRT is installed, or a GPU is needed.
     """
+    time_limit = TimeLimit.of(timeout)
     request = read_request(
         out,
         profiles=profiles,
@@ -130,7 +136,7 @@ def build_engine(
         )
     if preflight is not None:
         preflight(source)
-    return _Building(source, tensorrt, request, resolved, EngineCache(), told).engine(reuse=cache)
+    return _Building(source, tensorrt, request, resolved, EngineCache(), told, time_limit).engine(reuse=cache)
 
 
 # --- the build ---------------------------------------------------------------------------------------------------
@@ -146,6 +152,7 @@ class _Building:
     resolved: Profiles
     cache: EngineCache
     told: Progress
+    time_limit: TimeLimit
 
     def engine(self, *, reuse: bool) -> Engine:
         """The engine on disk, from the cache or built now."""
@@ -206,6 +213,7 @@ class _Building:
             raise BuildError(
                 f"{tensorrt.name} would build of {self.source.path.name} what runs otherwise, or not at all, without a word:{fault}"
             )
+        before = _states((self.source.path, *self.source.side_files, *request.plugins))
         plan = folder / "engine"
         timing_cache = request.timing_cache
         end = self._ask(
@@ -232,6 +240,10 @@ class _Building:
         )
         if end.outcome != "built":
             raise BuildError(explain_end(end, self.source, tensorrt, request.plugins))
+        after = _states(before)
+        changed = [path.name for path, state in before.items() if after.get(path) != state]
+        if changed:  # else the record, and the cache, would promise what the engine was not built from
+            raise BuildError(f"{', '.join(changed)} changed while the engine was built: build it again")
         notes = (*([self.source.modified] if self.source.modified else []), *self.resolved.notes)
         plugins = tuple(
             PluginFile(path.name, FILES.digest(str(path)), request.embed) for path in request.plugins
@@ -269,7 +281,9 @@ class _Building:
 
     def _ask(self, question: Mapping[str, Any]) -> WorkerEnd:
         """Raises for every end that is not the model's fault."""
-        end = ask_worker(self.tensorrt, question, self.told)
+        end = ask_worker(self.tensorrt, question, self.told, limit=self.time_limit.left)
+        if end.outcome == "late":
+            raise BuildError(explain_late(end, self.tensorrt, self.time_limit.seconds))
         if end.outcome == "not checked":
             raise NotCheckedError(end.details["text"])
         if end.outcome == "unknown":
@@ -282,6 +296,16 @@ class _Building:
         if end.outcome == "usage":
             raise UsageError(explain_end(end, self.source, self.tensorrt, self.request.plugins))
         return end
+
+
+def _states(paths: Iterable[Path]) -> dict[Path, tuple[int, ...]]:
+    """What shows that a file was replaced, written or removed."""
+    found: dict[Path, tuple[int, ...]] = {}
+    for path in paths:
+        with contextlib.suppress(OSError):
+            state = path.stat()
+            found[path] = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+    return found
 
 
 def _identity(plugin: Path) -> list[str | None]:

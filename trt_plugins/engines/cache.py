@@ -7,7 +7,6 @@ key. Two processes may build the same at once: both put it there, each in one st
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import json
 from collections.abc import Iterator, Mapping
@@ -16,8 +15,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from ...native.cache_entries import own_folder
 from ...native.cache_store import Store
 from ...native.file_contents import FILES
+from ...native.file_lock import locked_file
 from ...native.store_fallback import Stores
 from .record import EngineRecord, KeptFloat32, PluginFile, TensorRecord
 
@@ -61,32 +62,36 @@ class EngineCache:
         return None
 
     def keep(self, key: str, engine: Path, record: EngineRecord) -> None:
-        """Move an engine into the cache. Where the disk is full it is not kept, which costs a build more."""
-
-        def put(store: Store) -> None:
+        """Move an engine into the cache. Where it cannot be written it is not kept, which costs a build more."""
+        with contextlib.suppress(OSError):
+            store = Store(self._stores.root)
             store.put_object(engine.rename(engine.with_suffix(_SUFFIX)))
             store.write_record(key, [asdict(record)])
             store.prune_sometimes(_SIZE_LIMIT)
 
-        with contextlib.suppress(OSError):
-            self._stores.build(put)
-
-    def build_folder(self) -> contextlib.AbstractContextManager[Path]:
-        """An empty folder in the file system of the cache."""
-        return Store(self._stores.root).build_folder()
+    @contextlib.contextmanager
+    def build_folder(self) -> Iterator[Path]:
+        """An empty folder in the file system of the cache; where that cannot be written, in the temporary one, with a warning."""
+        with self._stores.build_folder() as (_, folder):
+            yield folder
 
     @contextlib.contextmanager
     def locked(self, path: Path) -> Iterator[None]:
-        """In the block, no other process that asks for the same lock writes `path`."""
-        with self.lock_file(path).open("ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        """In the block, no other process that asks for the same lock writes `path`.
+
+        Where the cache cannot be written there is no lock; whoever reads the engine compares it with its sidecar all the same.
+
+        Raises UsageError where another process holds it for minutes.
+        """
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):
+                own_folder(self.lock_file(path).parent)
+                stack.enter_context(locked_file(self.lock_file(path)))
             yield
 
     def lock_file(self, path: Path) -> Path:
-        """The file by whose lock processes take turns with `path`."""
-        folder = self._stores.root / "locks"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        return folder / sha256(str(path.resolve()).encode()).hexdigest()
+        """The file by whose lock processes take turns with `path`; its folder need not be there."""
+        return self._stores.root / "locks" / sha256(str(path.resolve()).encode()).hexdigest()
 
 
 def _record(entry: Mapping[str, Any]) -> EngineRecord:

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...symbolic.node_source import source_words
 from .advice import advice_for
-from .child import Said, WorkerEnd
+from .child import BEFORE_BUILDER, Said, WorkerEnd
 from .flavor import TensorRT
 from .log_text import errors_in, plain, shortened
 from .source_model import STANDARD_DOMAINS, SourceModel, graphs_of
@@ -19,7 +20,7 @@ from .source_model import STANDARD_DOMAINS, SourceModel, graphs_of
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["explain_crash", "explain_end", "warnings_in"]
+__all__ = ["explain_crash", "explain_end", "explain_late", "warnings_in"]
 
 _MOST_ERRORS = 8
 _MOST_WARNINGS = 20
@@ -66,6 +67,21 @@ def explain_crash(end: WorkerEnd, tensorrt: TensorRT) -> str:
     return f"the process of {tensorrt.name} ended while {end.step}: {end.ending}. {who} is at fault{last}"
 
 
+def explain_late(end: WorkerEnd, tensorrt: TensorRT, timeout: float | None) -> str:
+    """That the process was ended as its time was over. `timeout`: what the user gave, in seconds."""
+    at = f"{end.step} ({end.phase})" if end.phase else end.step
+    if timeout is None:
+        return (
+            f"{tensorrt.name} was ended after {BEFORE_BUILDER:g} s, while {at}: before the builder starts, that takes seconds. "
+            "Where this model or its plugins need longer, give the time for the whole build: --timeout SECONDS (timeout=…)"
+        )
+    less = "fewer compute capabilities" if tensorrt.flavor == "tensorrt-rtx" else "a --timing-cache"
+    return (
+        f"{tensorrt.name} was ended after the {timeout:g} s of the timeout, while {at}: no engine is written. Give it longer, or "
+        f"less to do: {less}, fewer profiles, a smaller model"
+    )
+
+
 def warnings_in(said: Sequence[Said], source: SourceModel) -> tuple[str, ...]:
     """TensorRT's warnings, each once, with the nodes that they name."""
     texts = (plain(text) for kind, text in said if kind == "warning" and not _NO_WARNING.search(text))
@@ -94,7 +110,8 @@ def _advised(text: str) -> str:
 def _label(node: onnx.NodeProto) -> str:
     kind = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
     name = node.name or next((f"-> {output}" for output in node.output if output), "")
-    return f"node '{shortened(name, _NAME_LENGTH)}' ({kind})"
+    source = source_words(node)
+    return f"node '{shortened(name, _NAME_LENGTH)}' ({kind}{f', from {source}' if source else ''})"
 
 
 def _located(text: str, source: SourceModel) -> str:

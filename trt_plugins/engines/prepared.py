@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
-from ...native.file_contents import FILES
+from ...native.kernel_manifest import read_content
+from ...symbolic.node_source import source_words
 from ..fitted_nodes import fit_plugin_nodes
+from ..library_manifest import read_plugins
 from ..manifest import manifest_path
 from .casting.plugin_dtypes import plugin_dtypes
 from .record import KeptFloat32, Precision
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PreparedModel", "prepare_model"]
 
-_MOST_MANIFEST = 64 << 20  # bytes
 _SIDE_FILE_FROM = 1 << 30  # bytes of weights: far enough below the 2 GiB that one protobuf message holds
 
 
@@ -92,20 +92,12 @@ def _link_side_files(source: SourceModel, folder: Path) -> None:
 
 def _manifest(library: Path) -> Mapping[str, Any]:
     """What is beside a library that deployops compiled; of another nothing is known, and its plugins are given float32."""
-    path = manifest_path(library)
-    if not path.is_file():
+    if not manifest_path(library).is_file():
         return {"plugins": []}
-    try:
-        with path.open("rb") as stream:
-            found = json.loads(stream.read(_MOST_MANIFEST))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path} cannot be read: {error}. Compile the library again, or remove it") from None
-    if not isinstance(found, dict) or found.get("target") != "tensorrt":
+    found = read_content(library)
+    if found.get("target") != "tensorrt":
         return {"plugins": []}
-    if found.get("sha256") != FILES.digest(str(library)):
-        raise UsageError(
-            f"{path} is of another library than {library.name}: compile it again, or remove the manifest"
-        )
+    read_plugins(library)  # refuses what deployops did not write, and of another library than this
     return found
 
 
@@ -156,9 +148,10 @@ def _uses(source: SourceModel, types: Mapping[int, str]) -> Iterator[str]:
             if tensor.data_type in types:
                 yield f"the weight `{tensor.name}` is {types[tensor.data_type]}"
         for node in graph.node:
-            name = node.name or next(iter(node.output), "")
+            words = source_words(node)
+            name = f"{node.name or next(iter(node.output), '')}`" + (f" ({words})" if words else "")
             for attribute in node.attribute:
                 if node.op_type == "Cast" and attribute.name == "to" and attribute.i in types:
-                    yield f"the node `{name}` casts to {types[attribute.i]}"
+                    yield f"the node `{name} casts to {types[attribute.i]}"
                 elif attribute.HasField("t") and attribute.t.data_type in types:
-                    yield f"the constant of node `{name}` is {types[attribute.t.data_type]}"
+                    yield f"the constant of node `{name} is {types[attribute.t.data_type]}"

@@ -10,7 +10,9 @@ The name of an input may hold any character: what is before the last `=` of an e
 
 from __future__ import annotations
 
+import numbers
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,6 +28,7 @@ _WRONG_ENTRY = re.compile(r"\s*(?P<name>.+?)\s*=(?P<shapes>[^=;]*)(?:;|$)", re.D
 _SHAPE = re.compile(r"-?[0-9]{1,10}(x-?[0-9]{1,10})*")
 _LARGEST = 2**31 - 1  # TensorRT's sizes; its values of shape inputs too
 _MOST_TEXT = 10_000
+_TEXTS = (str, bytes, bytearray, memoryview)
 
 
 def read_profile(given: str | Mapping[str, Any]) -> Profile:
@@ -63,16 +66,19 @@ def _from_text(text: str) -> Profile:
     while text[at:].strip():
         entry = _ENTRY.match(text, at) or _WRONG_ENTRY.match(text, at)
         if entry is None:
-            raise UsageError(f"the profile {text!r} cannot be read at {text[at:]!r:.80}: expected {GRAMMAR}")
+            raise UsageError(
+                f"the profile {text!r:.80} cannot be read at {text[at:]!r:.80}: expected {GRAMMAR}"
+            )
         name, listed = entry["name"], [part.strip() for part in entry["shapes"].split(",")]
         if name in found:
             raise UsageError(
-                f"the profile {text!r} has `{name}` twice; several profiles are given one by one"
+                f"the profile {text!r:.80} has `{name}` twice; several profiles are given one by one"
             )
         wrong = next((part for part in listed if not _SHAPE.fullmatch(part)), None)
         if wrong is not None:
             raise UsageError(
-                f"the profile {text!r}: {wrong!r} is no shape of `{name}`; expected sizes such as 1x3x224x224"
+                f"the profile {text!r:.80}: {wrong!r:.80} is no shape of `{name}`; expected sizes such as 1x3x224x224"
+                + _meant(wrong)
             )
         shapes = [tuple(map(int, part.split("x"))) for part in listed]
         found[name] = _three(name, shapes)
@@ -82,16 +88,27 @@ def _from_text(text: str) -> Profile:
     return found
 
 
+def _meant(part: str) -> str:
+    """What a shape looks like that is written with other digits, another multiplication sign, or blanks."""
+    plain = unicodedata.normalize("NFKC", part).lower().replace("×", "x").replace("*", "x")
+    plain = "".join(str(unicodedata.digit(c, c)) for c in plain if not c.isspace())
+    return f"; did you mean {plain}?" if _SHAPE.fullmatch(plain) else ""
+
+
 def _from_data(name: str, shapes: Any) -> tuple[Shape, Shape, Shape]:
-    if not isinstance(shapes, Sequence) or isinstance(shapes, str):
+    if not isinstance(shapes, Sequence) or isinstance(shapes, _TEXTS):
         raise UsageError(f"profile, `{name}`: expected three shapes, or one; got {shapes!r:.100}")
-    listed = [shapes] if all(isinstance(size, int) for size in shapes) else list(shapes)
+    listed = [shapes] if all(isinstance(size, numbers.Integral) for size in shapes) else list(shapes)
     if not all(
-        isinstance(shape, Sequence) and all(isinstance(s, int) and not isinstance(s, bool) for s in shape)
+        isinstance(shape, Sequence) and not isinstance(shape, _TEXTS) and all(_is_whole(s) for s in shape)
         for shape in listed
     ):
         raise UsageError(f"profile, `{name}`: shapes are of whole numbers; got {shapes!r:.100}")
-    return _three(name, [tuple(shape) for shape in listed])
+    return _three(name, [tuple(int(size) for size in shape) for shape in listed])
+
+
+def _is_whole(size: Any) -> bool:
+    return isinstance(size, numbers.Integral) and not isinstance(size, bool)  # numpy's too
 
 
 def _three(name: str, shapes: Sequence[Shape]) -> tuple[Shape, Shape, Shape]:

@@ -7,6 +7,8 @@ checked before a build begins, and all that is wrong with all profiles is said a
 from __future__ import annotations
 
 import difflib
+import shlex
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +49,10 @@ def resolve_profiles(model: SourceModel, given: Sequence[str | Mapping[str, Any]
             raise UsageError("\n".join(told))
         # inputs in the model's order, so that equal profiles are equal
         order = [i.name for i in model.inputs]
-        return Profiles(tuple({n: p[n] for n in order if n in p} for p in profiles))
+        scalars = {
+            i.name for i in model.inputs if not i.dims and not holds_values(i)
+        }  # nothing to say of them
+        return Profiles(tuple({n: p[n] for n in order if n in p and n not in scalars} for p in profiles))
     return _derived(model)
 
 
@@ -69,12 +74,28 @@ def _blanks_back(model: SourceModel, profile: Profile) -> Profile:
     by_stripped: dict[str, list[str]] = {}
     for name in known:
         by_stripped.setdefault(name.strip(), []).append(name)
-    return {
-        alike[0]
-        if name not in known and len(alike := by_stripped.get(name.strip(), [])) == 1
-        else name: shapes
-        for name, shapes in profile.items()
-    }
+    found: dict[str, tuple[Shape, Shape, Shape]] = {}
+    for name, shapes in profile.items():
+        alike = by_stripped.get(name.strip(), [])
+        own = alike[0] if name not in known and len(alike) == 1 else name
+        if own in found:
+            raise UsageError(
+                f"a profile has the input {_shown(own)} twice, once with other blanks in its name"
+            )
+        found[own] = shapes
+    return found
+
+
+def _shown(name: str) -> str:
+    """A name for a message, with what cannot be seen."""
+    return f"`{name}`" if name.isprintable() and name == name.strip() else repr(name)
+
+
+def _folded(name: str) -> str:
+    """A name without case, width and what cannot be seen."""
+    return "".join(
+        c for c in unicodedata.normalize("NFKC", name).casefold() if c.isprintable() and not c.isspace()
+    )
 
 
 # --- given ones --------------------------------------------------------------------------------------------------
@@ -85,16 +106,20 @@ def _faults(model: SourceModel, profile: Profile) -> list[str]:
     found = []
     for name in profile:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            meant = f"; did you mean `{near[0]}`?" if near else ""
+            alike = [n for n in known if _folded(n) == _folded(name)] or difflib.get_close_matches(
+                name, known, 1
+            )
+            meant = f"; did you mean {_shown(alike[0])}?" if alike else ""
+            if "=" in name:
+                meant = " (between the inputs of a profile stands `;`)"
             found.append(
-                f"the model has no input `{name}`; it has {', '.join(f'`{n}`' for n in known)}{meant}"
+                f"the model has no input {_shown(name)}; it has {', '.join(map(_shown, known))}{meant}"
             )
     for tensor in model.inputs:
         if tensor.name in profile:
             found += _faults_of_input(model, tensor, profile[tensor.name])
         elif _variable(tensor):
-            found.append(f"`{tensor.name}` is missing: {_wanted(tensor)}")
+            found.append(f"`{tensor.name}` is missing: {_wanted(model, tensor)}")
     return found + _unequal(known, profile)
 
 
@@ -105,7 +130,10 @@ def _faults_of_input(
         count = int(tensor.dims[0]) if tensor.dims else 1
         if any(len(values) != count for values in shapes):
             return [
-                f"`{tensor.name}` holds {count} whole numbers, and the profile gives ranges for their values: {count} each"
+                f"`{tensor.name}` holds {count} whole number{'' if count == 1 else 's'}, and the profile gives ranges for "
+                f"{'its value: 1' if count == 1 else f'their values: {count}'} in each shape"
+                if count
+                else f"`{tensor.name}` holds no numbers; leave it out of the profile"
             ]
         names = [f"value {k}" for k in range(count)]
         return [
@@ -115,7 +143,10 @@ def _faults_of_input(
     wrong = next((shape for shape in shapes if len(shape) != rank), None)
     if wrong is not None:
         return [
-            f"`{tensor.name}` has {rank} dims, {shape_text(tensor.dims) or 'it is a scalar'}; {shape_text(wrong)} has {len(wrong)}"
+            f"`{tensor.name}` has {rank} dims, {shape_text(tensor.dims)}; {shape_text(wrong) or 'the shape that is given'} has "
+            f"{len(wrong)}"
+            if rank
+            else f"`{tensor.name}` is a scalar, and has no dims; leave it out of the profile"
         ]
     found = []
     for axis, dim in enumerate(tensor.dims):
@@ -223,12 +254,12 @@ def _no_ranges(model: SourceModel, varying: Sequence[TensorRecord], open_: Seque
     listed = ", ".join("a dim without a name" if dim == _UNNAMED else f"`{dim}`" for dim in open_)
     return (
         f"{model.path.name} has no largest size recorded for {listed}, and an engine is built for ranges. Give a profile "
-        f"for the inputs that vary:\n  {_wanted(*varying)}\nor export the model with ranges, as in "
+        f"for the inputs that vary:\n  {_wanted(model, *varying)}\nor export the model with ranges, as in "
         "--input 'x:float32[n=1..64,3,224,224]'"
     )
 
 
-def _wanted(*tensors: TensorRecord) -> str:
+def _wanted(model: SourceModel, *tensors: TensorRecord) -> str:
     """What to write for these inputs, with the names of dims in the place of sizes."""
     entries = []
     for tensor in tensors:
@@ -237,4 +268,20 @@ def _wanted(*tensors: TensorRecord) -> str:
             for role in _ROLES
         ]
         entries.append(f"{tensor.name}={','.join(shapes)}")
-    return f"--profile '{'; '.join(entries)}'"
+    unsayable = [tensor.name for tensor in tensors if not _can_be_text(model, tensor.name)]
+    if unsayable:
+        return (
+            f"no text can name {', '.join(map(repr, unsayable))}; in Python, give dicts of shapes by input: "
+            f"build_engine(…, profiles=[{{{unsayable[0]!r}: ((…), (…), (…))}}])"
+        )
+    return f"--profile {shlex.quote('; '.join(entries))}"
+
+
+def _can_be_text(model: SourceModel, name: str) -> bool:
+    """Whether a text with this name is read as a profile of it; of blanks around it only where no other name is alike."""
+    if name != name.strip() and sum(i.name.strip() == name.strip() for i in model.inputs) > 1:
+        return False
+    try:
+        return list(read_profile(f"{name}=1")) == [name.strip() or name]
+    except UsageError:
+        return False

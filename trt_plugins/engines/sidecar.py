@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ModelFileError, UsageError
+from ...native.kernel_manifest import each_key_once
 from ...native.output_files import replace_file
 from .plan_header import read_plan_header
 from .portability import EngineFile
@@ -79,7 +80,7 @@ def read_sidecar(engine: Path) -> EngineRecord | None:
     if len(content) > _MOST_BYTES:
         raise _refused(path, f"it has more than {_MOST_BYTES >> 20} MiB")
     try:
-        given = json.loads(content, parse_constant=_no_number)
+        given = json.loads(content, parse_constant=_no_number, object_pairs_hook=each_key_once)
     except (ValueError, RecursionError) as error:
         raise _refused(path, f"it is no JSON ({_short(error)})") from None
     record = _record(path, given)

@@ -22,7 +22,8 @@ __all__ = ["silent_faults"]
 
 # Everything else that `inspect` finds, TensorRT refuses itself, with a message.
 _SILENT = {
-    "body-overloads", "body-of-another", "function-recursive", "library-arch",
+    "body-overloads", "body-of-another", "function-recursive", "functions-expand",
+    "library-arch",
     "attribute-unknown", "attribute-missing", "attribute-type", "attribute-length", "attribute-range",
 }  # fmt: skip
 _TOLD = {"body-instead-of-plugin", "plugin-twice", "library-arch", "attribute-type"}

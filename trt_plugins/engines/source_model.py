@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -36,6 +37,7 @@ _NO_DIGEST = b"0" * 64
 _AGAIN = "Copy it again, or export the model anew"
 _MEANT = "Where the change is meant: --allow-modified (allow_modified=True)"
 _CHUNK = 1 << 20
+_MOST_BYTES = (1 << 31) - 1  # of a protobuf message
 _TENSOR = re.compile(r"[^:]+:\w+\[(?P<dims>[^\]]*)\]")
 _DIM = re.compile(
     r"(?P<name>[^\W\d]\w*)(=(?P<low>\d{1,19})?\.\.(?P<high>\d{1,19})?)?(%(?P<multiple>\d{1,19}))?(@(?P<example>\d{1,19}))?"
@@ -138,9 +140,19 @@ def read_source_model(path: str | os.PathLike[str], *, allow_modified: bool = Fa
 
 def _content(path: Path) -> bytes:
     try:
+        found = path.stat()
+        if stat.S_ISDIR(found.st_mode):
+            raise ModelFileError(f"{path} is a directory; give the model file in it")
+        if not stat.S_ISREG(found.st_mode):  # a pipe has no end, or no beginning
+            raise ModelFileError(f"{path} is not a regular file; give the path of an ONNX model")
+        if found.st_size > _MOST_BYTES:
+            raise ModelFileError(
+                f"{path}: more than 2 GiB, which no ONNX file can be: protobuf reads none. Export the model anew, with its weights "
+                "in a side file"
+            )
         content = path.read_bytes()
-    except OSError as error:
-        raise ModelFileError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not content:
         raise ModelFileError(f"{path}: damaged: the file is empty. {_AGAIN}")
     return content
@@ -155,7 +167,12 @@ def _parsed(path: Path, content: bytes) -> onnx.ModelProto:
         proto.ParseFromString(content)
     except DecodeError:
         proto = onnx.ModelProto()
-    if not proto.HasField("graph") or not proto.opset_import:
+    if proto.HasField("graph") and not proto.opset_import:
+        raise ModelFileError(
+            f"{path}: it names no opset (its opset_import is empty), so that nobody can tell what its operators mean. Export the "
+            "model anew"
+        )
+    if not proto.HasField("graph"):
         raise ModelFileError(
             f"{path}: damaged, or not an ONNX model. {_AGAIN}; `deployops export` makes one of other model files"
         )

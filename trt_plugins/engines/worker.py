@@ -2,7 +2,8 @@
 
 One request on standard input, as JSON; events on standard output, a line of JSON each, the last one with the outcome:
 
-    {"step": "parsing m.onnx"}              what is being done, for progress and for the case that it crashes
+    {"step": "parsing m.onnx"}              what is being done, for progress and for the case that it crashes; with
+                                            "builder": true where the builder begins, which may take hours
     {"phase": "Tactic selection", "done": 3, "of": 10}
     {"said": ["warning", "…"]}              TensorRT's messages
     {"outcome": "built" | "refused" | "usage" | "not checked" | "unknown" | "identified", …}
@@ -53,6 +54,12 @@ def main() -> None:
         events(**_answer(request, events))
     except Refused as end:
         events(**end.details)
+    except OSError as error:  # a disk that is full
+        text = (
+            f"the engine cannot be written into the cache: {error.strerror or error}. Free space there, or set DEPLOYOPS_CACHE "
+            "to a folder with more"
+        )
+        events(outcome="usage", text=text)
     except MemoryError:
         events(outcome="refused", reason="memory", text="out of memory")
     except Exception as error:  # a TensorRT with another interface

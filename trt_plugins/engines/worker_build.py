@@ -97,14 +97,16 @@ class _Build:
                 "file, or remove it"
             )
             raise Refused("usage", text=text)
-        self._events(step=f"building {request['engine_name']}")
+        self._events(step=f"building {request['engine_name']}", builder=True)
         plan = self._builder.build_serialized_network(self._network, self._config)
         if plan is None:
             raise Refused("refused", reason="build")
         self._events(step=f"writing {request['engine_name']}")
         Path(request["engine"]).write_bytes(memoryview(plan))
         if timing is not None:
-            add_to_timing_cache(self._config, Path(timing["path"]), Path(timing["lock"]))
+            told = add_to_timing_cache(self._config, Path(timing["path"]), Path(timing["lock"]))
+            if told:
+                self._events(said=["warning", told])
         return {
             "outcome": "built",
             "version": trt.__version__,
@@ -140,9 +142,18 @@ class _Build:
             except Exception as error:
                 raise Refused("usage", text=f"{path}: the plugin registry refuses it: {error}") from None
             # libraries of the old kind register themselves when they are loaded
-            if handle is None and _creators(registry) == before and not hasattr(library, "getCreators"):
-                text = f"{path} is no library of plugins: it has no `getCreators`, and registers none when it is loaded"
+            if handle is not None or _creators(registry) != before:
+                continue
+            if hasattr(
+                library, "getCreators"
+            ):  # TensorRT leaves out all of a library for one plugin that is there already
+                text = (
+                    f"TensorRT takes no plugin of {path}, as where one of the same name, version and namespace is there already: "
+                    "of a library given before it, or TensorRT's own. Give one of the two libraries"
+                )
                 raise Refused("usage", text=text)
+            text = f"{path} is no library of plugins: it has no `getCreators`, and registers none when it is loaded"
+            raise Refused("usage", text=text)
 
     def _plugin_layers(self) -> int:
         kinds = {

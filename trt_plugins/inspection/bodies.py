@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ...symbolic.graph_inspection.expansion import expansion, too_large
 from ...symbolic.graph_inspection.findings import FAILS, Finding, where
-from ...symbolic.graph_inspection.node_uses import ModelUses, NodeUse
+from ...symbolic.graph_inspection.node_uses import ModelUses, NodeUse, domain_key
 from ...symbolic.graph_inspection.standard_types import as_text
 from .plugin_nodes import PluginNodes
 
@@ -21,6 +22,9 @@ def body_findings(model: onnx.ModelProto, uses: ModelUses, nodes: PluginNodes) -
     for title in uses.recursive:
         what = f"the model-local function {title} calls itself: TensorRT's parser crashes"
         yield Finding(FAILS, "function-recursive", "", what, "ONNX functions must not be recursive")
+    expanded = expansion(model, lambda node: nodes.runs(node, domain_key(node.domain)) is not None)
+    if expanded.is_bomb:
+        yield Finding(FAILS, "functions-expand", "", *too_large(expanded))
     inputs = {as_text(f.name): len(f.input) for f in reversed(model.functions)}  # the parser keeps the first
     for use in uses.uses:
         if use.op_type not in inputs or nodes.is_standard(use) or use.node is None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["engine_findings"]
 
 _SHOWN = 8
+_MOST_LEVELS = 24  # in the sources of the parser, 10.0 to 10.10, and seen with TensorRT-RTX 1.7
 # Places of inputs whose values are sizes.
 _SIZES = {
     "ConstantOfShape": (0,),
@@ -31,6 +32,12 @@ _SIZES = {
 
 def engine_findings(graph: onnx.GraphProto) -> Iterator[Finding]:
     """Of the main graph's inputs and outputs."""
+    if not graph.output:
+        what = "the graph has no outputs, and no engine is built without"
+        yield Finding(FAILS, "no-outputs", "", what, "Export the model with what it is to give")
+    if _is_deeper(graph, _MOST_LEVELS):
+        what = f"graphs stand inside of more than {_MOST_LEVELS} others (If, Loop, Scan), which the parser refuses"
+        yield Finding(FAILS, "too-deep", "", what, "Export the model with fewer branches inside of branches")
     weights = {t.name for t in graph.initializer}
     inputs = [v for v in graph.input if v.name not in weights]
     varying = []
@@ -51,6 +58,20 @@ def engine_findings(graph: onnx.GraphProto) -> Iterator[Finding]:
         yield Finding(NOTE, "profile", "", what, advice)
     yield from _size_inputs(graph, {v.name for v in inputs})
     yield from _decided_by_data(graph, inputs)
+
+
+def _is_deeper(graph: onnx.GraphProto, levels: int) -> bool:
+    """Whether there are nodes below so many levels of graphs; those inside of functions are not looked at."""
+    level = [graph]
+    for _ in range(levels + 1):
+        level = [
+            inner
+            for outer in level
+            for node in outer.node
+            for a in node.attribute
+            for inner in ([a.g] if a.HasField("g") else a.graphs)
+        ]
+    return any(g.node for g in level)
 
 
 def _size_inputs(graph: onnx.GraphProto, inputs: set[str]) -> Iterator[Finding]:

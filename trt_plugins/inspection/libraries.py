@@ -129,7 +129,7 @@ def _arch_findings(manifest: PluginManifest, archs: Sequence[int]) -> Iterator[F
 
 
 def _twice(manifests: Sequence[PluginManifest]) -> Iterator[Finding]:
-    """TensorRT's registry keeps the first of two plugins of one name, version and namespace."""
+    """TensorRT's registry takes nothing of a library that has a plugin which is there already."""
     owners: dict[tuple[str, str, str], str] = {}
     both: dict[tuple[str, str], list[str]] = {}
     for manifest in manifests:
@@ -141,7 +141,5 @@ def _twice(manifests: Sequence[PluginManifest]) -> Iterator[Finding]:
         listed = ", ".join(names[:_SHOWN]) + (
             f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         )
-        what = (
-            f"{first} and {second} both have {listed}: which of the two runs depends on the order of loading"
-        )
-        yield Finding(HURTS, "plugin-twice", "", what, "Give one of the two")
+        what = f"{first} and {second} both have {listed}: TensorRT takes nothing at all of the second"
+        yield Finding(FAILS, "plugin-twice", "", what, "Give one of the two")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from ...symbolic.node_source import source_words
+
 if TYPE_CHECKING:
     import onnx
 
@@ -68,7 +70,8 @@ def attribute(node: onnx.NodeProto, name: str) -> Any:
 
 
 def described_node(node: onnx.NodeProto) -> str:
-    """`Dropout 'node_dropout_3'`, or by its output where it has no name."""
+    """`Dropout 'node_dropout_3' (encoder.drop, net.py:12)`, or by its output where it has no name."""
     name = node.name or (node.output[0] if node.output else "")
     domain = f"{node.domain}::" if node.domain else ""
-    return f"{domain}{node.op_type} {name!r}"
+    source = source_words(node)
+    return f"{domain}{node.op_type} {name!r}" + (f" ({source})" if source else "")

@@ -24,7 +24,9 @@ template <Cost cost, class T, class F, size_t... k>
 DEPLOYOPS_INLINE void elementwise_loop(const F& f, T* y, int64_t n, bool past_caches, const Piece<T>* pieces,
                                        std::index_sequence<k...>) {
   constexpr int L = lanes<wide_t<T>>;
-  constexpr int unrolled = cost == Cost::memory ? 4 : 1;
+  // Vectors at once: with one vector of a long f, the processor would wait. Where vectors are short, code is to be small.
+  constexpr bool wide = vector_bytes > 16;
+  constexpr int unrolled = cost == Cost::memory ? (wide || sizeof(T) > 2 ? 4 : 1) : (wide ? 2 : 1);
   const Piece<T> x[] = {pieces[k]...};
   auto at = [&](int64_t i) __attribute__((always_inline)) { return f(load(x[k].first + (i & x[k].mask))...); };
   auto write = [&](int64_t i, auto put) __attribute__((always_inline)) {
@@ -38,7 +40,7 @@ DEPLOYOPS_INLINE void elementwise_loop(const F& f, T* y, int64_t n, bool past_ca
     return i;
   };
   int64_t i = 0;
-  if (past_caches) {
+  if (wide && past_caches) {
     constexpr uintptr_t bytes = L * sizeof(T);
     i = int64_t((bytes - reinterpret_cast<uintptr_t>(y) % bytes) % bytes / sizeof(T));
     // Up to there y is not aligned; a whole vector is written, part of it once more.
@@ -55,10 +57,23 @@ DEPLOYOPS_INLINE void elementwise_loop(const F& f, T* y, int64_t n, bool past_ca
   }
 }
 
-template <Cost cost, class T, class F, int N>
-void elementwise_loop_of(const void* f, T* y, int64_t n, bool past_caches, const Piece<T>* x) {
-  elementwise_loop<cost>(*static_cast<const F*>(f), y, n, past_caches, x, std::make_index_sequence<N>{});
+template <class T, class F, int N>
+void loop_of_memory(const void* f, T* y, int64_t n, bool past_caches, const Piece<T>* x) {
+  elementwise_loop<Cost::memory>(*static_cast<const F*>(f), y, n, past_caches, x, std::make_index_sequence<N>{});
 }
+
+// GCC lets these vectors wait for each other, unless it may reorder instructions before it assigns registers.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC optimize("schedule-insns")
+#endif
+template <class T, class F, int N>
+void loop_of_arithmetic(const void* f, T* y, int64_t n, bool past_caches, const Piece<T>* x) {
+  elementwise_loop<Cost::arithmetic>(*static_cast<const F*>(f), y, n, past_caches, x, std::make_index_sequence<N>{});
+}
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
 
 // A loop, its function, and the output.
 template <class T>
@@ -148,7 +163,8 @@ template <Cost cost, class T, class F, int N>
 DEPLOYOPS_INLINE ElementwiseWork<T> elementwise_work(T* y, int64_t n, const F& f) {
   // Past the caches go whole vectors in line, which memory that a caller bound at any address may never be.
   const bool past_caches = larger_than_caches<T>(n) && reinterpret_cast<uintptr_t>(y) % sizeof(T) == 0;
-  return {elementwise_loop_of<cost, T, F, N>, &f, y, n, past_caches};
+  constexpr auto loop = cost == Cost::memory ? loop_of_memory<T, F, N> : loop_of_arithmetic<T, F, N>;
+  return {loop, &f, y, n, past_caches};
 }
 
 }  // namespace detail

@@ -66,15 +66,11 @@ struct Piece {
   int64_t mask;  // of an index: −1, or 0 where they are the same; a vector of them is at `first` then
 };
 
-// One operand of a layout, piece after piece.
-template <class T>
-class Repeated {
+// Where an operand of a layout is, for an element of the output. The same code for every dtype.
+class RepeatedIndex {
  public:
-  static constexpr int64_t block = 4096 / int64_t(sizeof(T));  // the most elements in a piece that is no row
-
   template <int N>
-  __attribute__((noinline)) void set(const RepeatedLayout<N>& layout, int operand, const T* data) {
-    data_ = data;
+  __attribute__((noinline)) void set(const RepeatedLayout<N>& layout, int operand) {
     // There are two dims at least; those that lack are of size 1.
     rank_ = std::max(layout.rank(), 2);
     const int lacking = rank_ - layout.rank();
@@ -104,11 +100,50 @@ class Repeated {
     }
   }
 
+ protected:
+  // On to the next row; the offset of where it was.
+  DEPLOYOPS_INLINE int64_t next_row() {
+    const int64_t offset = offset_;
+    const int last = rank_ - 1;
+    offset_ -= index_[last] * strides_[last];
+    index_[last] = 0;
+    count_up(last - 1);
+    return offset;
+  }
+
+  // Dimension d and, where it is through, those outside it.
+  DEPLOYOPS_INLINE void count_up(int d) {
+#pragma GCC unroll 1
+    for (; d >= 0; --d) {
+      offset_ += strides_[d];
+      if (++index_[d] < sizes_[d]) break;
+      offset_ -= sizes_[d] * strides_[d];
+      index_[d] = 0;
+    }
+  }
+
+  bool contiguous_ = true;
+  int rank_;
+  int64_t numel_, period_ = 1, offset_;
+  int64_t sizes_[max_rank], inner_[max_rank], strides_[max_rank], index_[max_rank];
+};
+
+// One operand of a layout, piece after piece.
+template <class T>
+class Repeated : public RepeatedIndex {
+ public:
+  static constexpr int64_t block = 4096 / int64_t(sizeof(T));  // the most elements in a piece that is no row
+
+  template <int N>
+  void set(const RepeatedLayout<N>& layout, int operand, const T* data) {
+    data_ = data;
+    RepeatedIndex::set(layout, operand);
+  }
+
   // The rest of the row, and on to the next one.
   __attribute__((noinline)) Piece<T> row() {
-    const Piece<T> piece = strides_[rank_ - 1] == 0 ? same(data_ + offset_) : Piece<T>{data_ + offset_, -1};
-    next_row();
-    return piece;
+    const T* const first = data_ + next_row();
+    return strides_[rank_ - 1] == 0 ? same(first) : Piece<T>{first, -1};
   }
 
   // `count` elements, at most `block`, for those of the output from `first` on.
@@ -127,29 +162,12 @@ class Repeated {
   static constexpr int64_t longest_period = block;
   static constexpr int64_t step = vector_bytes / int64_t(sizeof(T));
 
-  DEPLOYOPS_INLINE void next_row() {
-    const int last = rank_ - 1;
-    offset_ -= index_[last] * strides_[last];
-    index_[last] = 0;
-    count_up(last - 1);
-  }
-
-  // Dimension d and, where it is through, those outside it.
-  DEPLOYOPS_INLINE void count_up(int d) {
-    for (; d >= 0; --d) {
-      offset_ += strides_[d];
-      if (++index_[d] < sizes_[d]) break;
-      offset_ -= sizes_[d] * strides_[d];
-      index_[d] = 0;
-    }
-  }
-
-  Piece<T> same(const T* value) {
+  DEPLOYOPS_INLINE Piece<T> same(const T* value) {
     fill_run(table_, *value, step);
     return {table_, 0};
   }
 
-  void fill(int64_t first, int64_t count) {
+  __attribute__((noinline)) void fill(int64_t first, int64_t count) {
     start(first);
     const int last = rank_ - 1, row = rank_ - 2;
     for (T *to = table_, *end = table_ + count; to < end; count_up(row - 1)) {
@@ -174,16 +192,16 @@ class Repeated {
 
   // Whole steps are written, the last one beyond the run: what comes next is written over it.
   static DEPLOYOPS_INLINE void fill_run(T* to, T value, int64_t run) {
-    T values[step];
-    std::fill_n(values, step, value);
-    for (int64_t i = 0; i < run; i += step) std::memcpy(to + i, values, sizeof values);
+    // As one vector: what is written in parts is read as a whole only when all of them have arrived in the cache.
+    using Bits = std::conditional_t<sizeof(T) == 8, uint64_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
+    Bits bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    const auto values = bits - typename detail::VecOf<Bits, int(step)>::type{};
+    for (int64_t i = 0; i < run; i += step) std::memcpy(to + i, &values, sizeof values);
   }
 
   const T* data_;
-  bool contiguous_ = true, filled_ = false;
-  int rank_;
-  int64_t numel_, period_ = 1, offset_;
-  int64_t sizes_[max_rank], inner_[max_rank], strides_[max_rank], index_[max_rank];
+  bool filled_ = false;
   alignas(64) T table_[block + longest_period + step];
 };
 

@@ -139,12 +139,13 @@ DEPLOYOPS_INLINE void rescale_row(W* y, int64_t n, W factor) {
 template <class T>
 constexpr bool streams_lines = can_stream && lanes<wide_t<T>> * sizeof(T) == 64;
 
-// Whether to write an output past the caches: it is larger than they are, and each of its rows is aligned.
+// Whether to write y past the caches: its rows are aligned, and all outputs of a call, `outputs` of the size of y, are
+// larger than the caches together.
 template <class T>
-inline bool streams(const T* y, int64_t rows, int64_t n) {
+inline bool streams(const T* y, int64_t rows, int64_t n, int64_t outputs = 1) {
   constexpr size_t bytes = lanes<wide_t<T>> * sizeof(T);
   const bool aligned = reinterpret_cast<uintptr_t>(y) % bytes == 0 && (rows == 1 || size_t(n) * sizeof(T) % bytes == 0);
-  return can_stream && aligned && larger_than_caches<T>(rows * n);
+  return can_stream && aligned && larger_than_caches<T>(outputs * rows * n);
 }
 
 // found = measure(row), then write(row, found), for each row. The next short row is measured before one is written:

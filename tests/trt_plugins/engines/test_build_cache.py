@@ -24,9 +24,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[str] = []
     ask = build_module.ask_worker
 
-    def asking(tensorrt: Any, request: Any, progress: Any = None) -> Any:
+    def asking(tensorrt: Any, request: Any, progress: Any = None, **options: Any) -> Any:
         asked.append(request["do"])
-        return ask(tensorrt, request, progress)
+        return ask(tensorrt, request, progress, **options)
 
     monkeypatch.setattr(build_module, "ask_worker", asking)
     return asked

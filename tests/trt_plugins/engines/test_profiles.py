@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from hypothesis import given
@@ -97,8 +98,60 @@ def test_a_text_that_is_no_profile_is_refused(text: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [{"x": "1x3"}, {"x": [[1, 3], [2, 3]]}, {"x": [1, 2.5]}, {"x": 3}, [1], {"x": [True]}]
+    ("shape", "meant"),
+    [
+        ("\uff11x4", "1x4"),
+        ("1\u00d74", "1x4"),
+        ("1X4", "1x4"),
+        ("\u0663x4", "3x4"),
+        ("1 x 4", "1x4"),
+        ("1*4", "1x4"),
+    ],
+)  # full-width and Arabic digits, other signs
+def test_a_shape_in_other_characters_is_told_with_what_is_meant(shape: str, meant: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_profile(f"x={shape}")
+    assert str(caught.value).endswith(
+        f"is no shape of `x`; expected sizes such as 1x3x224x224; did you mean {meant}?"
+    )
+
+
+@pytest.mark.parametrize(
+    "shape", ["nx4", "1..4x4", "1-4x4", "[1,4]", "+1x4", "1.0x4", "1e3", "1x4\x00", "1x4,2x4,", "\u2155x4"]
 )
+def test_what_is_no_shape_in_any_characters_is_told_without_a_guess(shape: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_profile(f"x={shape}")
+    assert "is no shape of `x`" in str(caught.value)
+    assert "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["a=b", "a,b", "a:0", "a;b", "x y", "\u5165", "a=1", "a=2x4", "=", "'", "a\nb"]
+)
+def test_a_name_with_the_signs_of_a_profile_in_it_is_read(name: str) -> None:
+    assert read_profile(f"{name}=1x3,8x3,32x3") == {name: ((1, 3), (8, 3), (32, 3))}
+
+
+def test_a_long_text_is_not_repeated_whole_in_the_error() -> None:
+    with pytest.raises(UsageError) as caught:
+        read_profile("x=" + "1" * 5000)
+    assert len(str(caught.value)) < 400
+
+
+def test_numpys_whole_numbers_are_whole_numbers() -> None:
+    found = read_profile({"x": (np.int64(3), np.int32(4))})
+    assert found == {"x": ((3, 4),) * 3}
+    assert all(type(d) is int for shape in found["x"] for d in shape)
+
+
+NO_PROFILES: tuple[Any, ...] = (
+    {"x": b"11"}, {"x": [b"1", b"2", b"3"]}, {"x": "1x3"}, {"x": [[1, 3], [2, 3]]}, {"x": [1, 2.5]}, {"x": 3}, [1],
+    {"x": [True]}, b"x=1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("data", NO_PROFILES, ids=repr)
 def test_data_that_are_no_profile_are_refused(data: Any) -> None:
     with pytest.raises(UsageError):
         read_profile(data)
@@ -209,4 +262,78 @@ def test_whole_numbers_of_a_fixed_shape_are_given_as_values(
     assert profile["size"] == tuple((v,) * (dims[0] if dims else 1) for v in (4, 8, 16))
     with pytest.raises(UsageError) as caught:
         resolve_profiles(source, ["x=1,2,3; size=4x4x4"])
-    assert f"`size` holds {dims[0] if dims else 1} whole numbers" in str(caught.value)
+    counted = "2 whole numbers" if dims else "1 whole number,"
+    assert f"`size` holds {counted}" in str(caught.value)
+
+
+def refusal(source: SourceModel, given: Any) -> str:
+    with pytest.raises(UsageError) as caught:
+        resolve_profiles(source, [given])
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("X=1", "no input `X`; it has `x`; did you mean `x`?"),
+        ("\uff58=1", "no input `\uff58`; it has `x`; did you mean `x`?"),
+        ("x=1; \u200bx=2", "no input '\\u200bx'; it has `x`; did you mean `x`?"),  # a zero-width space
+        ("  =1", "no input ' '; it has `x`"),
+        ("x=1 y=2", "no input `x=1 y`; it has `x` (between the inputs of a profile stands `;`)"),
+    ],
+)
+def test_a_name_that_only_looks_right_is_told_with_what_is_meant(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    assert said in refusal(model(tmp_path, {"x": (F32, ["n"])}), text)
+
+
+@pytest.mark.parametrize("name", [" x ", "x ", "\tx", " "])
+def test_blanks_around_a_name_need_not_be_written(tmp_path: Path, name: str) -> None:
+    source = model(tmp_path, {name: (F32, ["n"])})
+    assert resolve_profiles(source, [f"{name}=1,2,4"]).profiles == ({name: ((1,), (2,), (4,))},)
+
+
+def test_one_input_in_two_spellings_is_refused(tmp_path: Path) -> None:
+    said = refusal(model(tmp_path, {" x": (F32, ["n"])}), {"x": (1,), " x": (2,)})
+    assert said == "a profile has the input ' x' twice, once with other blanks in its name"
+
+
+@pytest.mark.parametrize("names", [("a=1;b",), ("a=1x4;b",), (" x", "x ")])
+def test_a_name_that_no_text_can_say_is_asked_for_as_data(tmp_path: Path, names: tuple[str, ...]) -> None:
+    source = model(tmp_path, {name: (F32, ["n"]) for name in names})
+    said = refusal(source, {})
+    assert "no text can name" in said
+    assert "--profile" not in said
+    assert resolve_profiles(source, [dict.fromkeys(names, (2,))]).profiles == (
+        dict.fromkeys(names, ((2,),) * 3),
+    )
+
+
+def test_a_scalar_needs_no_profile_and_is_left_out_of_one(tmp_path: Path) -> None:
+    source = model(tmp_path, {"x": (F32, ["n"]), "scale": (F32, [])})
+    wanted = ({"x": ((1,), (2,), (4,))},)
+    assert resolve_profiles(source, ["x=1,2,4"]).profiles == wanted
+    assert resolve_profiles(source, [{"x": ((1,), (2,), (4,)), "scale": ()}]).profiles == wanted
+    assert "`scale` is a scalar, and has no dims; leave it out of the profile" in refusal(
+        source, "x=1,2,4; scale=1"
+    )
+
+
+def test_values_of_a_shape_input_may_be_negative_but_in_order(tmp_path: Path) -> None:
+    source = model(tmp_path, {"x": (F32, ["n"]), "shift": (I64, [])})
+    assert resolve_profiles(source, ["x=1; shift=-5,0,5"]).profiles[0]["shift"] == ((-5,), (0,), (5,))
+    assert "`shift`, value 0 goes 5, 0, -5" in refusal(source, "x=1; shift=5,0,-5")
+
+
+def test_an_input_without_numbers_is_left_out(tmp_path: Path) -> None:
+    source = model(tmp_path, {"x": (F32, ["n"]), "none": (I64, [0])})
+    assert "`none` holds no numbers; leave it out of the profile" in refusal(source, "x=1; none=1")
+
+
+def test_a_size_of_zero_is_the_smallest_of_a_dim_that_may_be_empty(tmp_path: Path) -> None:
+    source = model(tmp_path, {"x": (F32, ["n", 4])})
+    assert resolve_profiles(source, ["x=0x4,1x4,8x4"]).profiles == ({"x": ((0, 4), (1, 4), (8, 4))},)
+    assert "dim 1 is fixed at 4 in the model, and 0 is given" in refusal(source, "x=1x0")
+    assert "has a negative size" in refusal(source, {"x": ((-1, 4), (1, 4), (8, 4))})
+    assert "`x` has 2 dims, nx4; the shape that is given has 0" in refusal(source, {"x": ()})

@@ -168,6 +168,7 @@ def test_every_missing_key_is_refused(engine: Path, key: str) -> None:
         b'{"format": true}',
         b'{"format": 1.0}',
         b"1" * 5000,
+        b'{"format": 1, "format": 1}',
     ],
 )
 def test_what_is_no_sidecar(engine: Path, content: bytes) -> None:

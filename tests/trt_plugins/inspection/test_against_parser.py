@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import onnx
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from deployops.trt_plugins.inspection import check_model, limits_for
 from deployops.trt_plugins.inspection.tensorrt_limits import TensorRTLimits
 
 from .conftest import Parse, plugins
-from .parser_models import MODELS, PLUGINS, body, model, node
+from .parser_models import MODELS, PLUGINS, body, model, node, value
 
 # What the parser takes without a word, and makes into something else than the model says.
 TAKEN_WRONGLY = {
@@ -80,3 +81,24 @@ def test_what_the_table_says_of_rtx_is_what_its_parser_says(parse: Parse, rtx: T
     }
     assert set(made) == {"Det", "Unique", "StringSplit", "DeformConv"}
     assert {name: found["layers"] for name, found in parse(made).items()} == dict.fromkeys(made)
+
+
+def nested(levels: int) -> onnx.ModelProto:
+    """An If inside of an If, and so on, with a Relu in the innermost branch."""
+    flat = [helper.make_node("Relu", ["x"], ["y"])]
+    nodes = flat
+    for _ in range(levels):
+        inner, other = (helper.make_graph(n, "s", [], [value("y")]) for n in (nodes, flat))
+        nodes = [helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=other)]
+    return model(*nodes, inputs=[value("x"), value("c", TensorProto.BOOL, ())])
+
+
+def test_graphs_inside_of_graphs_go_as_deep_as_the_parser_takes_them(
+    parse: Parse, rtx: TensorRTLimits
+) -> None:
+    made = {str(levels): nested(levels) for levels in (1, 24, 25)}
+    taken = {name: found["layers"] is not None for name, found in parse(made).items()}
+    assert taken == {"1": True, "24": True, "25": False}
+    for name, proto in made.items():
+        kinds = {f.kind for f in check_model(proto, rtx).findings if f.severity == "would fail"}
+        assert kinds == (set() if taken[name] else {"too-deep"})

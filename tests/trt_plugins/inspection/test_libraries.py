@@ -179,7 +179,11 @@ def test_a_manifest_of_other_bytes_is_refused(tmp_path: Path) -> None:
     [
         ({"format": 2}, "its format is 2"),
         ({"format": True}, "its format is True"),
-        ({"target": "ort-cpu", "operators": []}, "one for ONNX Runtime"),
+        (
+            {"target": "ort-cpu", "operators": []},
+            "is a library for ONNX Runtime, and none of TensorRT plugins",
+        ),
+        ({"target": "ort-cpu"}, "no manifest of TensorRT plugins but another"),
         ({"plugins": {}}, "`plugins` is {}; expected a list"),
         ({"plugins": [3]}, "stands where an object"),
         ({"plugins": [{"plugin_name": "B"}]}, "`plugin_namespace` is None"),

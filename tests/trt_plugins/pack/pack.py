@@ -24,8 +24,8 @@ def attributes(
     weights: list[float] = [],  # noqa: B006
     limit: float | None = None,
 ) -> Tensor:
-    """x·count + scale: every kind of attribute."""
-    return x * count
+    """x·count + scale, whose fraction whole numbers leave out: every kind of attribute."""
+    return x * count + (scale if x.is_floating_point() else int(scale))
 
 
 @attributes.fake
@@ -45,14 +45,15 @@ def _(
 @attributes.samples
 def _(draw: Any) -> Iterator[Any]:
     yield draw(3, 5), 2
-    yield draw(4), 3, 0.5, False, "max", [7], [0.5], 2.0
+    yield draw(4), 3, 2.5, False, "max", [7], [0.5], 2.0
+    yield draw(0, 5), 2
 
 
 @operator("trtpack::parts", dtypes=HALVES, outputs=("left", "right"))
 def parts(x: Tensor) -> tuple[Tensor, Tensor]:
     """The first half of the columns, and the rest of them transposed: two outputs, shapes by formulas."""
     half = x.shape[1] // 2
-    return x[:, :half].clone(), x[:, half:].t().contiguous()
+    return x[:, :half].clone(), x[:, half:].t().clone(memory_format=torch.contiguous_format)
 
 
 @parts.fake
@@ -65,6 +66,8 @@ def _(x: Tensor) -> tuple[Tensor, Tensor]:
 def _(draw: Any) -> Iterator[Any]:
     yield (draw(3, 8),)
     yield (draw(4, 7),)
+    yield (draw(0, 6),)
+    yield (draw(3, 1),)
 
 
 @operator("trtpack::cuts", dtypes=("float32",), outputs=("below", "above"))
@@ -81,6 +84,7 @@ def _(x: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
 @cuts.samples
 def _(draw: Any) -> Iterator[Any]:
     yield draw(3, 5), -0.25, 0.5
+    yield draw(0), -0.25, 0.5
 
 
 @operator("trtpack::add_all", dtypes=HALVES)
@@ -98,6 +102,8 @@ def _(x: Tensor, bias: Tensor | None, xs: list[Tensor]) -> Tensor:
 def _(draw: Any) -> Iterator[Any]:
     yield draw(3, 5), draw(3, 5), []
     yield draw(4), draw(4), [draw(4), draw(4)]
+    yield draw(4), None, [draw(4)]
+    yield draw(0), draw(0), [draw(0)]
 
 
 @operator("trtpack::shift_", dtypes=HALVES, mutates=("x",))
@@ -114,6 +120,7 @@ def _(x: Tensor, by: Tensor) -> None:
 @shift_.samples
 def _(draw: Any) -> Iterator[Any]:
     yield draw(3, 5), draw(3, 5)
+    yield draw(0), draw(0)
 
 
 @operator("trtpack::plus", dtypes=HALVES)
@@ -132,6 +139,8 @@ def _(draw: Any) -> Iterator[Any]:
     yield draw(3, 5), draw(3, 5)
     yield draw(2, 3, 5), draw(3, 1)
     yield draw(4, 1), draw(1, 5)
+    yield draw(2, 3), draw.values(0.5).reshape(())
+    yield draw(0, 3), draw(1, 3)
 
 
 @operator("trtpack::positives", dtypes=HALVES)
@@ -194,6 +203,8 @@ def _(draw: Any) -> Iterator[Any]:
     yield draw(3, 5), draw(3)
     yield draw(6, 4), draw(6, low=2, high=3)
     yield draw(1, 1), draw(1)
+    yield draw(0, 4), draw(0)
+    yield draw(2, 0), draw(2)
 
 
 @operator("trtpack::tile_to", dtypes={"x": HALVES, "sizes": ("int64", "int32")}, shape_inputs=("sizes",))
@@ -213,6 +224,7 @@ def _(draw: Any) -> Iterator[Any]:
     yield draw(3, 5), torch.tensor([4, 6])
     yield draw(7), torch.tensor([2, 3])
     yield draw(4), torch.tensor([5, 2], dtype=torch.int32)
+    yield draw(4), torch.tensor([0, 2])
 
 
 @operator("trtpack::blend", dtypes={"x, bias": HALVES, "mask": ("bool",)}, outputs=("y",))
@@ -233,6 +245,7 @@ def _(draw: Any) -> Iterator[Any]:
     yield draw(3, 5), None, draw(3, 5, dtype="bool")
     yield draw(4), draw(4), None
     yield (draw(4),)
+    yield draw(0, 2), None, draw(0, 2, dtype="bool")
 
 
 @operator("trtpack::row_sums", dtypes=HALVES, outputs=("y",))

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ....errors import ModelFileError, UsageError
+from ....symbolic.graph_inspection.expansion import MOST_NODES, expansion, too_large
 from ..source_model import graphs_of
 from .plugin_dtypes import PluginDtypes
 from .values import STANDARD
@@ -20,10 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_tensors", "inlined"]
 
-_MOST_NODES = 1_000_000
 _CAST_LIKE = 15  # the opset that has it
-
-FunctionKey = tuple[str, str, str]  # domain, name, overload
 
 
 def check_tensors(model: onnx.ModelProto) -> None:
@@ -126,45 +124,15 @@ def _opset(holder: onnx.ModelProto | onnx.FunctionProto) -> int:
 
 
 def _check_expanded(light: onnx.ModelProto, plugins: Mapping[tuple[str, str], PluginDtypes]) -> None:
-    """Count the nodes that there will be, each function once."""
-    bodies: dict[FunctionKey, onnx.FunctionProto] = {
-        (f.domain, f.name, f.overload): f for f in light.functions if (f.domain, f.name) not in plugins
-    }
-    calls = {
-        key: [(n.domain, n.op_type, n.overload) for n in _nodes(body.node)] for key, body in bodies.items()
-    }
-    sizes: dict[FunctionKey, int] = {}
-    for start in bodies:
-        waiting, open_ = [start], set[FunctionKey]()
-        while waiting:
-            key = waiting[-1]
-            missing = [c for c in calls[key] if c in bodies and c not in sizes]
-            if key in sizes or not missing:
-                sizes.setdefault(key, sum(sizes.get(c, 1) for c in calls[key]))
-                open_.discard(key)
-                waiting.pop()
-                continue
-            open_.add(key)
-            if again := [c for c in missing if c in open_]:
-                raise ModelFileError(
-                    f"the model is invalid: its function {_called(again[0])} calls itself. Export it again"
-                )
-            waiting += dict.fromkeys(missing)
-    total = 0
-    rest = [light.graph.node, *(f.node for f in light.functions if (f.domain, f.name) in plugins)]
-    for nodes in rest:
-        total += sum(sizes.get((n.domain, n.op_type, n.overload), 1) for n in _nodes(nodes))
-    if total > _MOST_NODES:
-        most = max(sizes, key=lambda key: sizes[key])
-        shown = f"{total:,}" if total < 10**15 else f"{total:.1e}"
+    """Count the nodes that there will be; in the bodies of functions with a plugin too, which stay in the file."""
+    found = expansion(light, lambda node: (node.domain, node.op_type) in plugins)
+    if found.recursive:
         raise ModelFileError(
-            f"the model has functions that call each other: without them it is {shown} nodes, and more than {_MOST_NODES:,} "
-            f"are refused. The largest is {_called(most)}. Export it again, without functions"
+            f"the model is invalid: its function {found.recursive[0]} calls itself. Export it again"
         )
-
-
-def _called(key: FunctionKey) -> str:
-    return f"{key[0]}::{key[1]}"[:200]
+    if max(found.nodes, found.largest_nodes) > MOST_NODES:
+        what, advice = too_large(found)
+        raise ModelFileError(f"{what}. {advice}")
 
 
 def _nodes(nodes: Any) -> Iterator[onnx.NodeProto]:

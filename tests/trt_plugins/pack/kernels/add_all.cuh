@@ -12,7 +12,8 @@ __global__ void sum_kernel(const T* x, const T* y, int64_t n, T* out) {
 
 template <class T>
 cudaError_t add_all(Stream stream, In<T> x, In<T> bias, InList<T> xs, Out<T> y) {
-  const unsigned blocks = blocks_for(x.numel(), 128);
+  if (x.numel() == 0) return cudaSuccess;
+  const unsigned blocks = unsigned((x.numel() + 127) / 128);
   cudaError_t error = launch(detail::sum_kernel<T>, blocks, 128, 0, stream, x.data, bias.data, x.numel(), y.data);
   for (size_t k = 0; error == cudaSuccess && k < xs.size(); ++k) {
     const T* sum = y.data;

@@ -21,6 +21,7 @@ template <class T>
 cudaError_t attributes(Stream stream, In<T> x, int64_t count, double scale, bool, std::string_view mode, Span<int64_t>,
                        Span<double>, std::optional<double>, Out<T> y) {
   require(mode == "add" || mode == "max", "mode is ", mode, "; expected add or max");
+  if (x.numel() == 0) return cudaSuccess;
   const unsigned threads = stream.tactic == 0 ? 128 : 256;
   return launch(detail::attributes_kernel<T>, blocks_for(x.numel(), threads), threads, 0, stream, x.data, x.numel(),
                 T(count), T(scale), y.data);

@@ -14,6 +14,7 @@ __global__ void blend_kernel(const T* x, const T* bias, const bool* mask, int64_
 
 template <class T>
 cudaError_t blend(Stream stream, In<T> x, In<T> bias, In<bool> mask, Out<T> y) {
+  if (x.numel() == 0) return cudaSuccess;
   return launch(detail::blend_kernel<T>, unsigned((x.numel() + 127) / 128), 128, 0, stream, x.data, bias.data,
                 mask.data, x.numel(), y.data);
 }

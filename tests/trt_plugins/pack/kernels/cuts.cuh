@@ -14,6 +14,7 @@ __global__ void cuts_kernel(const T* x, int64_t n, T low, T high, T* below, T* a
 
 template <class T>
 cudaError_t cuts(Stream stream, In<T> x, double low, double high, Out<T> below, Out<T> above) {
+  if (x.numel() == 0) return cudaSuccess;
   const unsigned blocks = unsigned((x.numel() + 127) / 128);
   return launch(detail::cuts_kernel<T>, blocks, 128, 0, stream, x.data, x.numel(), T(low), T(high), below.data,
                 above.data);

@@ -18,7 +18,9 @@ __global__ void parts_kernel(const T* x, int64_t rows, int64_t columns, T* left,
 
 template <class T>
 cudaError_t parts(Stream stream, In<T> x, Out<T> left, Out<T> right) {
-  return launch(detail::parts_kernel<T>, blocks_for(x.numel(), 128), 128, 0, stream, x.data, x.size(0), x.size(1),
+  const int64_t rows = x.size(0), columns = x.size(1);
+  if (rows * columns == 0) return cudaSuccess;
+  return launch(detail::parts_kernel<T>, unsigned((rows * columns + 127) / 128), 128, 0, stream, x.data, rows, columns,
                 left.data, right.data);
 }
 

@@ -16,14 +16,14 @@ that says `constexpr int swish_tactics = 3;`, and the scratch memory for one who
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import DeclarationError
-from .cpp_types import element_type, identifier
+from .cpp_types import element_type
 from .data_sizes import size_names
-from .generated import entry_arguments, template
+from .generated import entry_arguments, tensor_lists
+from .rendering import symbol_of, template
 from .signature import function_name, kernel_rows, signature
 
 if TYPE_CHECKING:
@@ -50,9 +50,7 @@ def cuda_signature(op: Operator) -> str:
 
 def cuda_entries_symbol(op: Operator) -> str:
     """The C function that gives an operator's `CudaKernels`, a name of its own in a library."""
-    distinct = hashlib.sha256(op.name.encode()).hexdigest()[:8]
-    readable = identifier(op.name.replace("::", "__").replace(".", "__"))
-    return f"deployops_cuda_{readable[:60]}_{distinct}_v{op.version}"
+    return symbol_of(op, "cuda")
 
 
 def cuda_entries(op: Operator, kernel_file: str, by_kernel: Sequence[str] = ()) -> str:
@@ -76,26 +74,12 @@ def cuda_entries(op: Operator, kernel_file: str, by_kernel: Sequence[str] = ()) 
         )
     first_size = len(op.interface.outputs)
     sizes = [f"detail::output<int32_t>(deployops_call, {first_size + n})" for n in range(len(size_names(op)))]
-    variadics = op.interface.variadics
-    singles = len(op.interface.inputs) - len(variadics)
-    counts = op.interface.count_attributes
-    lists = [
-        {
-            "name": i.name,
-            "variable": f"deployops_list_{n}",
-            "count": f"detail::list_length(deployops_call, {len(op.interface.attributes) + n}, deployops_next)"
-            if counts
-            else f"detail::list_size(deployops_call, {singles})",
-        }
-        for n, i in enumerate(variadics)
-    ]
     return template("cuda_entries.cpp.j2").render(
         op=op,
         kernel_file=kernel_file,
         function=function_name(op),
         symbol=cuda_entries_symbol(op),
-        lists=lists,
-        singles=singles,
+        **tensor_lists(op),
         outputs=first_size + len(sizes),
         rows=[
             {

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..symbolic import dims, dtypes
 from ..symbolic.attributes import encode_attribute
 from . import shape_rules
 from .cpp_types import attribute_kind, attribute_type, element_type, identifier, literal
+from .rendering import symbol_of, template
 from .signature import KernelRow, fingerprint, function_name, kernel_rows
 from .size_formulas import formula
 
 if TYPE_CHECKING:
-    import jinja2
-
     from ..symbolic.attributes import Attribute
     from ..symbolic.interface import Input
     from ..symbolic.operator import Operator
@@ -30,43 +26,17 @@ __all__ = [
     "operator_table",
     "shape_entry",
     "table_entry",
-    "template",
+    "tensor_lists",
 ]
-
-
-@lru_cache
-def _templates() -> jinja2.Environment:
-    import jinja2
-
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # it is C++, and what is pasted into it went through `literal` or `identifier`
-    )
-
-
-def template(name: str) -> jinja2.Template:
-    """A template of `templates/`."""
-    return _templates().get_template(name)
 
 
 def entries_symbol(op: Operator, level: str) -> str:
     """The C function that gives an operator's kernels at one instruction-set level, a name of its own in a library."""
-    # `a::b__c` and `a__b::c` are two
-    distinct = hashlib.sha256(op.name.encode()).hexdigest()[:8]
-    readable = identifier(op.name.replace("::", "__").replace(".", "__"))
-    return f"deployops_kernels_{readable[:60]}_{distinct}_v{op.version}_{level}"
+    return symbol_of(op, "kernels", f"_{level}")
 
 
-# --- entries -----------------------------------------------------------------------------------------------------
-
-
-def kernel_entries(op: Operator, kernel_file: str, level: str, by_kernel: Sequence[str]) -> str:
-    """The source of an operator's entries; `by_kernel`: outputs that the kernel allocates."""
-    rows = kernel_rows(op)
+def tensor_lists(op: Operator) -> dict[str, Any]:
+    """For the templates of entries: how many inputs are single tensors, and how the lists behind them are read."""
     variadics = op.interface.variadics
     singles = len(op.interface.inputs) - len(variadics)
     counts = op.interface.count_attributes
@@ -80,13 +50,21 @@ def kernel_entries(op: Operator, kernel_file: str, level: str, by_kernel: Sequen
         }
         for n, i in enumerate(variadics)
     ]
+    return {"singles": singles, "lists": lists}
+
+
+# --- entries -----------------------------------------------------------------------------------------------------
+
+
+def kernel_entries(op: Operator, kernel_file: str, level: str, by_kernel: Sequence[str]) -> str:
+    """The source of an operator's entries; `by_kernel`: outputs that the kernel allocates."""
+    rows = kernel_rows(op)
     return template("kernel_entries.cpp.j2").render(
         op=op,
         kernel_file=kernel_file,
         function=function_name(op),
         symbol=entries_symbol(op, level),
-        lists=lists,
-        singles=singles,
+        **tensor_lists(op),
         rows=[
             {
                 "label": row.label,

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from .cpp_types import identifier
-from .generated import template
 from .kernel_files import kernel_places
 from .output_files import replace_file
+from .rendering import template
 from .shape_rules import FromKernel, shape_rules
 from .signature import check_compilable, function_name, signature
 

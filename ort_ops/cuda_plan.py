@@ -51,7 +51,8 @@ def cuda_kernels(op: Operator, kernel_file: str) -> str:
     Raises DeclarationError where the size of an output is known only to the kernel.
     """
     from ..native.cuda_signature import cuda_entries
-    from ..native.generated import entries_symbol, template
+    from ..native.generated import entries_symbol
+    from ..native.rendering import template
     from ..native.shape_rules import FromKernel, shape_rules
     from ..native.signature import kernel_rows
 

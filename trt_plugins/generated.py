@@ -2,49 +2,33 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..native.cpp_types import identifier, literal
+from ..native.cpp_types import literal
 from ..native.cuda_signature import cuda_entries, cuda_entries_symbol
 from ..native.generated import shape_entry, table_entry
+from ..native.rendering import symbol_of, template
 from .carried import PluginShapes, plugin_fingerprint
 
 if TYPE_CHECKING:
-    import jinja2
-
     from ..symbolic.operator import Operator
 
 __all__ = ["kernel_source", "launcher_symbol", "plugin_table"]
 
 
-@lru_cache
-def _templates() -> jinja2.Environment:
-    import jinja2
-
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # it is C++, and what is pasted into it went through `literal` or `identifier`
-    )
+_TEMPLATES = Path(__file__).resolve().parent / "templates"
 
 
 def launcher_symbol(op: Operator) -> str:
     """The one C function that an operator's CUDA object shows, a name of its own in a library."""
-    distinct = hashlib.sha256(op.name.encode()).hexdigest()[:8]
-    readable = identifier(op.name.replace("::", "__").replace(".", "__"))
-    return f"deployops_plugin_{readable[:60]}_{distinct}_v{op.version}"
+    return symbol_of(op, "plugin")
 
 
 def kernel_source(op: Operator, kernel_file: str) -> str:
     """The CUDA source of an operator: its kernels for each combination of dtypes, and how the plugin calls them."""
-    launcher = _templates().get_template("launcher.cu.j2")
+    launcher = template("launcher.cu.j2", _TEMPLATES)
     return cuda_entries(op, kernel_file) + launcher.render(
         entries=cuda_entries_symbol(op), symbol=launcher_symbol(op)
     )
@@ -52,10 +36,8 @@ def kernel_source(op: Operator, kernel_file: str) -> str:
 
 def plugin_table(operators: Sequence[Operator], shapes: Mapping[str, PluginShapes]) -> str:
     """The source of the table; `shapes` by operator name, as `plugin_shapes` gives them."""
-    return (
-        _templates()
-        .get_template("plugin_table.cpp.j2")
-        .render(operators=[_plugin_entry(op, shapes[op.name]) for op in operators])
+    return template("plugin_table.cpp.j2", _TEMPLATES).render(
+        operators=[_plugin_entry(op, shapes[op.name]) for op in operators]
     )
 
 

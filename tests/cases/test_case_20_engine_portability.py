@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,8 @@ from deployops.trt_plugins.engines.record import EngineRecord, PluginFile
 from deployops.trt_plugins.engines.show import show_engine
 from deployops.trt_plugins.engines.sidecar import engine_file, read_sidecar, write_sidecar
 from deployops.validation.backends import BACKENDS, Request
+
+from ..trt_plugins.engines.records import engine_record
 
 MODEL = hashlib.sha256(b"model-v1").hexdigest()
 LIBRARY = hashlib.sha256(b"so-1").hexdigest()
@@ -46,32 +47,12 @@ def engine(tmp_path: Path) -> Path:
 
 
 def record(engine: Path, **changes: Any) -> EngineRecord:
-    file = engine_file(engine)
-    plain = EngineRecord(
-        engine=engine.name,
-        sha256=file.sha256,
-        bytes=file.bytes,
-        flavor="tensorrt",
-        tensorrt="10.13.3",
-        platform="linux-x86_64",
-        archs=("sm86",),
-        gpu="RTX 3080",
-        hardware_compatible="",
-        version_compatible=False,
-        model="net.onnx",
-        model_sha256=MODEL,
-        plugins=(PluginFile("libacme.so", LIBRARY, False),),
-        precision="fp16",
-        kept_float32=(),
-        profiles=(),
-        inputs=(),
-        outputs=(),
-        workspace=None,
-        build_seconds=2.0,
-        warnings=(),
-        in_place=False,
-    )
-    return replace(plain, **changes)
+    plain: dict[str, Any] = {
+        "model_sha256": MODEL,
+        "plugins": (PluginFile("libacme.so", LIBRARY, False),),
+        "profiles": (),
+    }
+    return engine_record(engine, **plain | changes)
 
 
 @pytest.mark.parametrize("name", CASES)

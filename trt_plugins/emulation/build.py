@@ -6,7 +6,6 @@ import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -17,10 +16,9 @@ from ...native.diagnostics import CompileError, explained
 from ...native.jobs import run_all
 from ...native.kernel_files import INCLUDE, find_kernel
 from ...native.object_cache import Cache, CompileJob
+from ...native.rendering import template
 
 if TYPE_CHECKING:
-    import jinja2
-
     from ...symbolic.operator import Operator
 
 __all__ = ["SMALL_LIMITS", "Built", "Sanitizer", "build", "compiled", "device_jobs", "kernel_flags"]
@@ -118,7 +116,7 @@ def build(
             numbers[name] = len(objects)
             objects.append(outcome)
     objects += [path for path in made[len(tasks) :] if isinstance(path, Path)]
-    table = _template("operators.cpp.j2").render(
+    table = template("operators.cpp.j2", _HERE / "templates").render(
         symbols=[cuda_entries_symbol(by_name[name]) for name in numbers]
     )
     objects.append(cache.compile(_job("emulated operators", table, compiler, _runtime_flags(sanitize))))
@@ -200,18 +198,3 @@ def _cpp_job(name: str, compiler: Compiler, sanitize: Sanitizer | None) -> Compi
 
 def _job(name: str, source: str, compiler: Compiler, flags: tuple[str, ...]) -> CompileJob:
     return CompileJob(name, source, compiler, flags, (_CPP / "include", INCLUDE, _CPP))
-
-
-@lru_cache
-def _template(name: str) -> jinja2.Template:
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE / "templates"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # it is C++, made of identifiers
-    )
-    return environment.get_template(name)

@@ -10,38 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployops.trt_plugins.engines.portability import EngineFile, Host, doubts, problems
-from deployops.trt_plugins.engines.record import EngineRecord, PluginFile
+from deployops.trt_plugins.engines.record import PluginFile
 
-SHA = "ab" * 32
+from .records import SHA, engine_record
+
 OTHER = "cd" * 32
-
-
-def record(**changes: Any) -> EngineRecord:
-    plain = EngineRecord(
-        engine="net.engine",
-        sha256=SHA,
-        bytes=2052,
-        flavor="tensorrt",
-        tensorrt="10.13.3",
-        platform="linux-x86_64",
-        archs=("sm86",),
-        gpu="RTX 3080",
-        hardware_compatible="",
-        version_compatible=False,
-        model="net.onnx",
-        model_sha256=SHA,
-        plugins=(),
-        precision="fp16",
-        kept_float32=(),
-        profiles=({"x": ((1, 3), (4, 3), (8, 3))},),
-        inputs=(),
-        outputs=(),
-        workspace=None,
-        build_seconds=1.5,
-        warnings=(),
-        in_place=False,
-    )
-    return replace(plain, **changes)
 
 
 HERE = Host("tensorrt", "10.13.3", "linux-x86_64", "sm86", "RTX 3080")
@@ -60,7 +33,9 @@ VERSIONS = [
 
 @pytest.mark.parametrize(("built", "here", "compatible", "loads"), VERSIONS)
 def test_versions(built: str, here: str, compatible: bool, loads: bool) -> None:
-    found = problems(record(tensorrt=built, version_compatible=compatible), replace(HERE, tensorrt=here))
+    found = problems(
+        engine_record(tensorrt=built, version_compatible=compatible), replace(HERE, tensorrt=here)
+    )
     assert (not found) == loads
     assert loads or (built in found[0] and here in found[0] and "build it again here" in found[0])
 
@@ -69,7 +44,7 @@ def test_versions(built: str, here: str, compatible: bool, loads: bool) -> None:
     ("built", "here", "loads"), [("1.7.1.116", "1.7.1.116", True), ("1.7.1", "1.8.0", False)]
 )
 def test_engines_of_tensorrt_rtx_run_with_their_release_alone(built: str, here: str, loads: bool) -> None:
-    engine = record(flavor="tensorrt-rtx", tensorrt=built, version_compatible=True)
+    engine = engine_record(flavor="tensorrt-rtx", tensorrt=built, version_compatible=True)
     assert (not problems(engine, replace(HERE, flavor="tensorrt-rtx", tensorrt=here))) == loads
 
 
@@ -82,7 +57,9 @@ ARCHS = ["sm75", "sm80", "sm86", "sm89", "sm90", "sm100", "sm120"]
     compatible=st.sampled_from(["", "ampere+", "same compute capability"]),
 )
 def test_gpus(built: list[str], here: str, compatible: Any) -> None:
-    found = problems(record(archs=tuple(built), hardware_compatible=compatible), replace(HERE, arch=here))
+    found = problems(
+        engine_record(archs=tuple(built), hardware_compatible=compatible), replace(HERE, arch=here)
+    )
     loads = here in built or (compatible == "ampere+" and here != "sm75")
     assert (not found) == loads
     assert loads or here in found[0]
@@ -95,13 +72,15 @@ PLATFORMS = ["linux-x86_64", "win32-amd64", "linux-aarch64", "win-x86_64"]
 @pytest.mark.parametrize("here", PLATFORMS)
 @pytest.mark.parametrize("flavor", ["tensorrt", "tensorrt-rtx"])
 def test_platforms(flavor: Any, built: str, here: str) -> None:
-    found = problems(record(flavor=flavor, platform=built), replace(HERE, flavor=flavor, platform=here))
+    found = problems(
+        engine_record(flavor=flavor, platform=built), replace(HERE, flavor=flavor, platform=here)
+    )
     portable = flavor == "tensorrt-rtx" and "linux-aarch64" not in (built, here)
     assert (not found) == (built == here or portable)
 
 
 def test_the_other_flavor_is_the_one_thing_that_is_said_of_it() -> None:
-    [line] = problems(record(), Host("tensorrt-rtx", "1.7.1", "linux-x86_64", "sm120"))
+    [line] = problems(engine_record(), Host("tensorrt-rtx", "1.7.1", "linux-x86_64", "sm120"))
     assert "built by TensorRT, not TensorRT-RTX" in line
     assert "--flavor tensorrt-rtx" in line
 
@@ -117,14 +96,14 @@ def test_the_other_flavor_is_the_one_thing_that_is_said_of_it() -> None:
     ],
 )
 def test_the_file(file: EngineFile, text: str) -> None:
-    found = problems(record(), HERE, engine=file)
+    found = problems(engine_record(), HERE, engine=file)
     assert (text in found[0] and len(found) == 1) if text else not found
 
 
 def test_another_model() -> None:
-    [line] = problems(record(), HERE, model=OTHER)
+    [line] = problems(engine_record(), HERE, model=OTHER)
     assert "built from another ONNX" in line
-    assert not problems(record(), HERE, model=SHA)
+    assert not problems(engine_record(), HERE, model=SHA)
 
 
 @pytest.mark.parametrize(
@@ -140,28 +119,28 @@ def test_another_model() -> None:
     ],
 )
 def test_plugins(given_: dict[str, str] | None, embedded: bool, text: str) -> None:
-    needs = record(plugins=(PluginFile("libacme.so", SHA, embedded),))
+    needs = engine_record(plugins=(PluginFile("libacme.so", SHA, embedded),))
     found = problems(needs, HERE, plugins=given_)
     assert (found[0].startswith(text) and len(found) == 1) if text else not found
     assert any("libacme.so" in line for line in doubts(needs, HERE, plugins=given_)) == (given_ is None)
 
 
 def test_of_what_is_not_known_nothing_is_claimed_and_everything_is_said() -> None:
-    assert not problems(record(), Host())
-    found = doubts(record(), Host())
+    assert not problems(engine_record(), Host())
+    found = doubts(engine_record(), Host())
     for word in ("version", "platform", "GPU", "ONNX", "running", "read"):
         assert any(word in line for line in found), word
 
 
 def test_another_gpu_of_the_same_kind_is_a_doubt() -> None:
     other = replace(HERE, gpu="RTX 3090")
-    assert not problems(record(), other)
-    assert any("RTX 3090" in line for line in doubts(record(), other))
-    assert not any("RTX 3080" in line for line in doubts(record(), HERE))
+    assert not problems(engine_record(), other)
+    assert any("RTX 3090" in line for line in doubts(engine_record(), other))
+    assert not any("RTX 3080" in line for line in doubts(engine_record(), HERE))
 
 
 def test_every_line_says_what_to_do() -> None:
-    bad = record(plugins=(PluginFile("libacme.so", SHA, False),))
+    bad = engine_record(plugins=(PluginFile("libacme.so", SHA, False),))
     host = Host("tensorrt", "8.2.1", "win32-amd64", "sm75", "T4")
     found = problems(bad, host, engine=EngineFile(1, OTHER), model=OTHER, plugins={})
     assert len(found) == 6

@@ -20,8 +20,10 @@ from deployops.trt_plugins.engines.plan_header import PlanHeader, read_plan_head
 from deployops.trt_plugins.engines.portability import Host
 from deployops.trt_plugins.engines.record import EngineRecord, KeptFloat32, PluginFile, TensorRecord
 from deployops.trt_plugins.engines.show import show_engine
-from deployops.trt_plugins.engines.sidecar import engine_file, sidecar_path, write_sidecar
+from deployops.trt_plugins.engines.sidecar import sidecar_path, write_sidecar
 from deployops.trt_plugins.engines.source_model import read_source_model
+
+from .records import engine_record
 
 HOST = Host("tensorrt-rtx", "1.7.1.116", "linux-x86_64", "sm86", "RTX 3080")
 
@@ -35,32 +37,20 @@ def engine(tmp_path: Path) -> Path:
 
 
 def record(path: Path, **changes: Any) -> EngineRecord:
-    file = engine_file(path)
-    plain = EngineRecord(
-        engine=path.name,
-        sha256=file.sha256,
-        bytes=file.bytes,
-        flavor="tensorrt-rtx",
-        tensorrt="1.7.1.116",
-        platform="linux-x86_64",
-        archs=("sm86", "sm89"),
-        gpu=None,
-        hardware_compatible="",
-        version_compatible=False,
-        model="net.onnx",
-        model_sha256="ab" * 32,
-        plugins=(PluginFile("libacme.so", "cd" * 32, False),),
-        precision="fp16",
-        kept_float32=tuple(KeptFloat32(f"/n{k}", "Pow", "a reason") for k in range(11)),
-        profiles=({"x": ((1, 3), (4, 3), (8, 3))},),
-        inputs=(TensorRecord("x", "float32", ("n", 3)),),
-        outputs=(TensorRecord("y", "float32", ("n", 3)),),
-        workspace=2 << 30,
-        build_seconds=1.25,
-        warnings=("weights that became zero",),
-        in_place=False,
-    )
-    return replace(plain, **changes)
+    plain: dict[str, Any] = {
+        "flavor": "tensorrt-rtx",
+        "tensorrt": "1.7.1.116",
+        "archs": ("sm86", "sm89"),
+        "gpu": None,
+        "plugins": (PluginFile("libacme.so", "cd" * 32, False),),
+        "kept_float32": tuple(KeptFloat32(f"/n{k}", "Pow", "a reason") for k in range(11)),
+        "inputs": (TensorRecord("x", "float32", ("n", 3)),),
+        "outputs": (TensorRecord("y", "float32", ("n", 3)),),
+        "workspace": 2 << 30,
+        "build_seconds": 1.25,
+        "warnings": ("weights that became zero",),
+    }
+    return engine_record(path, **plain | changes)
 
 
 def test_all_of_the_record_is_printed(engine: Path) -> None:

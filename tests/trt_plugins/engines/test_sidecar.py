@@ -17,21 +17,15 @@ from deployops.errors import ModelFileError, UsageError
 from deployops.trt_plugins.engines.record import EngineRecord, KeptFloat32, PluginFile, TensorRecord
 from deployops.trt_plugins.engines.sidecar import engine_file, read_sidecar, sidecar_path, write_sidecar
 
-RECORD = EngineRecord(
-    engine="net.engine",
-    sha256="ab" * 32,
-    bytes=2052,
+from .records import engine_record
+
+RECORD = engine_record(
     flavor="tensorrt-rtx",
     tensorrt="1.7.1.116",
-    platform="linux-x86_64",
     archs=("sm86", "sm120"),
     gpu=None,
-    hardware_compatible="",
-    version_compatible=False,
-    model="net.onnx",
     model_sha256="cd" * 32,
     plugins=(PluginFile("libdeployops_trt.so", "ef" * 32, True),),
-    precision="fp16",
     kept_float32=(KeptFloat32("/norm/Pow", "Pow", "its result leaves the range"),),
     profiles=({"x": ((1, 3), (4, 3), (8, 3)), "größe \x1b[2J": ((), (), ())},),
     inputs=(TensorRecord("x", "float32", ("n", 3)), TensorRecord("größe \x1b[2J", "int64", ())),
@@ -39,7 +33,6 @@ RECORD = EngineRecord(
     workspace=2 << 30,
     build_seconds=0.25,
     warnings=("a warning",),
-    in_place=False,
 )
 
 

@@ -208,6 +208,7 @@ __global__ void __launch_bounds__(32 * warps, AttentionTiles<T, rows_per_warp, w
           }
         }
 
+        __syncwarp();  // those who still read the last weights: of keys in the future no barrier has kept them
 #pragma unroll
         for (int r = 0; r < rows_per_warp; ++r) {
           const bool there = my_first + r < rows && lane < count;

@@ -238,5 +238,10 @@ def _(draw: Draw) -> Iterator[Any]:
     yield draw(1, 1, 1, 1), draw(1, 1, 1, 1), draw(1, 1, 1, 1)
     yield draw(1, 2, 17, 33), draw(1, 1, 19, 33), draw(1, 1, 19, 5)
     yield draw.strided(1, 2, 3, 4), draw.strided(1, 2, 3, 4), draw.strided(1, 2, 3, 4)
+    # Beyond the tiles of kernels: more than 32 queries and keys, some tiles in the future, width above 64, values above 128.
+    yield draw.call(
+        draw(1, 1, 37, 70), draw(1, 1, 41, 70), draw(1, 1, 41, 3), is_causal=True, scale=0.1, smooth=False
+    )
+    yield draw.call(draw(1, 1, 2, 4), draw(1, 1, 66, 4), draw(1, 1, 66, 133), smooth=False)
     # Scores of ±3000 and more: without the maximum subtracted, exp would overflow; in float16, q·k too.
     yield draw.call(draw(1, 1, 3, 4) * 300, draw(1, 1, 5, 4) * 300, draw(1, 1, 5, 4), smooth=False)

@@ -65,6 +65,7 @@ def _(draw: Draw) -> Iterator[Any]:
     yield draw.strided(3, 5), 0
     yield draw.values(1e4, 9.9e3, -6e4, 0.0)
     yield draw.values(0, inf, 1, nan, -inf, -inf, -inf, 2, 3, inf, inf, inf).reshape(4, 3), 1
+    yield draw.values(0, nan, -inf, 2, 1, inf, -inf, 3, 2, 1, -inf, 4).reshape(3, 4), 0
     yield draw.edges()
     yield draw.edges().reshape(1, -1), 0
     yield draw(3, 16)  # whole packs of halves

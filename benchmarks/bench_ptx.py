@@ -17,6 +17,7 @@ import torch
 
 from deployops.symbolic import registry
 from deployops.symbolic.operator import Operator
+from deployops.trt_plugins.emulation.calls import Manner
 from deployops.trt_plugins.emulation.library import emulated_library
 from deployops.trt_plugins.emulation.packing import packed
 from deployops.trt_plugins.ptx.build import build
@@ -38,7 +39,7 @@ def measure(
 ) -> float:
     """The best time of a call, in ms, copies to and from the process included."""
     best = float("inf")
-    call, _ = packed(op, 0, args, {}, (tactic, 0, 0, 16), None)
+    call, _ = packed(op, 0, args, {}, Manner(tactic), None)
     for _ in range(REPEATS + 1):
         start = time.perf_counter()
         answer = interpreters.submit(library, call).result()

@@ -22,7 +22,7 @@ __all__ = ["export"]
 @click.option(
     "--custom-ops",
     type=click.Choice(["function", "node", "standard"]),
-    help="function: custom nodes with bodies, any runtime runs them (default where every operator has one); "
+    help="function: custom nodes with bodies, any runtime runs them (default; an operator without one stays alone); "
     "node: custom nodes alone; standard: expanded, no custom node left.",
 )
 @click.option(

@@ -37,10 +37,13 @@ __all__ = ["validate"]
     "backends",
     multiple=True,
     metavar="NAME",
-    help="What to run. Repeatable. Default: what serves the file as it is deployed.",
+    help="What to run, and must be checked. Repeatable. Default: what serves the file as it is deployed, as far as it is there.",
 )
 @click.option(
-    "--require", multiple=True, metavar="NAME", help="A backend without which there is no pass. Repeatable."
+    "--require",
+    multiple=True,
+    metavar="NAME",
+    help="A backend without which there is no pass, besides the default ones. Repeatable.",
 )
 @click.option(
     "--output",
@@ -52,7 +55,8 @@ __all__ = ["validate"]
 @click.option(
     "--sweep",
     type=click.Choice(["quick", "full"]),
-    help="quick: other magnitudes too. full: the declared ranges, several seeds, every distribution and layout.",
+    help="quick: other magnitudes too, and declared maxima that cost little. full: the declared ranges, several seeds, every "
+    "distribution and layout.",
 )
 @click.option(
     "--sizes", type=click.IntRange(1, 20), default=3, show_default=True, help="At how many sizes to compare."

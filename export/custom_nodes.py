@@ -21,7 +21,11 @@ CustomOps = Literal["function", "node", "standard"]
 
 def choose_mode(
     asked: CustomOps | None, used: Mapping[Any, Operator], undeclared: Sequence[str], notes: list[Note]
-) -> CustomOps:
+) -> Literal["function", "mixed", "node", "standard"]:
+    """How the file holds custom nodes: as asked; else with bodies, those that have one (`mixed`: others have none).
+
+    Raises ExportError where bodies are asked for that are not there.
+    """
     bare = [op.onnx_name for op in used.values() if op.body_function is None] + list(undeclared)
     if asked in ("function", "standard") and bare:
         adopt = (
@@ -33,6 +37,16 @@ def choose_mode(
             f"--custom-ops {asked} needs a body of standard ONNX operators for {', '.join(bare)}: add one with "
             f"@op.body{adopt}, or export with --custom-ops node"
         )
+    with_body = [op.onnx_name for op in used.values() if op.body_function is not None]
+    if asked is None and bare and with_body:
+        notes.append(
+            Note(
+                "info",
+                f"exported without a body: {', '.join(bare)}, which has none: only a runtime with its kernel runs the file. With "
+                f"a body: {', '.join(sorted(with_body))}; --custom-ops node leaves bodies out",
+            )
+        )
+        return "mixed"
     if asked is None and bare:
         notes.append(
             Note(

@@ -70,8 +70,8 @@ def export_model(
         data: real samples by input name, to trace and check with.
         opset: version of ONNX's standard operators; by default 20.
         custom_ops: "function": custom nodes, each with a body of standard operators, so that any runtime runs
-            the file (default where every operator has a body); "node": custom nodes alone; "standard":
-            expanded, no custom node is left.
+            the file (default; operators without a body stay alone, which is said); "node": custom nodes alone;
+            "standard": expanded, no custom node is left.
         external_data: weights in a second file; by default only above 2 GB.
         factory: "PKG.MOD:CALLABLE" that builds the module a checkpoint's weights belong to.
         trust: run the code in a pickled model.

@@ -45,7 +45,7 @@ class ExportedModel:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     custom_nodes: Mapping[str, int]  # "domain::Type" -> how many
-    custom_ops: str  # function, node or standard
+    custom_ops: str  # function, node or standard; mixed: bodies for those operators that have one
     nodes: int
     opset: int
     bytes: int
@@ -79,7 +79,9 @@ class ExportedModel:
     def summary(self) -> str:
         """What the command line prints."""
         custom = ", ".join(f"{n} × {name}" for name, n in self.custom_nodes.items()) or "none"
-        how = {"function": "with bodies", "node": "without bodies", "standard": "expanded"}[self.custom_ops]
+        how = {
+            "function": "with bodies", "mixed": "some with bodies", "node": "without bodies", "standard": "expanded"
+        }[self.custom_ops]  # fmt: skip
         runs = "; ".join(
             ", ".join(f"{n}={s}" for n, s in sizes.items()) or "as given" for sizes in self.checked_sizes
         )

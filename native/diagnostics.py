@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import DeployOpsError
+from .argument_messages import is_about_attributes, of_any_types, plain_arguments, workspace_signature
 from .compiler_output import Diagnostic, Place, read_output
 from .processes import Finished
 
@@ -28,6 +29,7 @@ _LONGEST = 400  # characters of one message
 _SYSTEM = re.compile(r"/include/c\+\+/|/lib/gcc/|/lib/clang/|^/usr/include/|^/usr/lib/")
 _MARK = re.compile(r"^\s*// dtype: (.+?)\s*$")
 _UNDEFINED = re.compile(r"undefined (?:reference to|symbol:) [`'‘\"]?(.+?)['’\"]?$")
+_INCLUDED = re.compile(r'^#include "((?!deployops/)[^"]+)"', re.MULTILINE)
 _OBJECT = re.compile(r"(?:^|[\s/])(?:\d+-)?([\w.+-]+?)\.o\b")
 
 
@@ -148,6 +150,8 @@ class _Reader:
     def __init__(self, user_files: Sequence[Path], generated: str, kernel: str) -> None:
         self._users = [os.path.realpath(path) for path in user_files]
         self._kernel = kernel
+        included = _INCLUDED.findall(generated)
+        self._file = included[-1] if included else ""  # of the kernel, as the generated source names it
         self._marks: list[str] = [""]  # by line number of the generated source
         for line in generated.splitlines():
             mark = _MARK.match(line)
@@ -169,11 +173,9 @@ class _Reader:
         groups: dict[tuple[Place, str], _Group] = {}
         for d in found:
             place = next((p for p in (d.place, *d.calls) if self.is_user(p)), d.place)
-            # Messages differ in the types that they name.
             call = self.is_generated(place) and d.severity == "error"
             # Messages differ in the types that they name, and each dtype has a call of its own.
-            message = re.sub(r"'[^']*'|‘[^’]*’", "…", d.message)
-            key = Place(place.path, 0) if call else place, message
+            key = Place(place.path, 0) if call else place, of_any_types(d.message)
             group = groups.setdefault(key, _Group(d, place, call))
             dtype = next((n for p in (d.place, *d.calls) if (n := self._mark(p))), "")
             if dtype and dtype not in group.dtypes:
@@ -198,19 +200,27 @@ class _Reader:
         """The generated call does not fit what the user wrote."""
         d = group.first
         name = f" `{self._kernel}`" if self._kernel else ""
+        what = f"there is no kernel{name} with"
+        said = [d.message, *(n.message for n in d.notes)]
+        if of_workspace := workspace_signature(signature, said):
+            what, signature = f"the workspace function of{name or ' the kernel'} does not have", of_workspace
         lines = [
-            f"there is no kernel{name} with the signature that the declaration calls for. In namespace deployops, expected:",
+            f"{what} the signature that the declaration calls for. In namespace deployops, expected:",
             *(f"    {line}" for line in signature.strip().splitlines()),
-            f"  the compiler says: {_short(d.message)}",
         ]
+        if any(map(is_about_attributes, said)):
+            lines.append("  (an attribute goes to a parameter of exactly its type: nothing is converted)")
+        lines.append(f"  the compiler says: {_short(plain_arguments(d.message))}")
         for note in d.notes:
             if note.message.endswith("substitution failed:"):  # the reason follows
                 continue
             if self.is_user(note.place):
-                lines.append(f"  {_shown(note.place)}: {_short(note.message)}")
+                lines.append(f"  {_shown(note.place)}: {_short(plain_arguments(note.message))}")
             elif self.is_generated(note.place):
-                lines.append(f"    {_short(note.message)}")
-        return "\n".join([*lines[:8], *self._for_dtypes(group)])
+                lines.append(f"    {_short(plain_arguments(note.message))}")
+        if self._file and not any(self.is_user(n.place) for n in d.notes):
+            lines.append(f"  the kernel's file is {self._file}")
+        return "\n".join([*lines[:9], *self._for_dtypes(group)])
 
     def _for_dtypes(self, group: _Group) -> list[str]:
         if not group.dtypes:

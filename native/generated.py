@@ -108,7 +108,7 @@ def entry_arguments(
     for name in op.interface.arguments:
         if name in attributes:
             n, a = attributes[name]
-            arguments.append(f"detail::attribute<{attribute_type(a)}>(deployops_call, {n})")
+            arguments.append(f"detail::Attribute<{attribute_type(a)}>(deployops_call, {n}).exact()")
         elif name not in without:
             arguments.append(input_argument(*inputs[name]))
     for n, o in enumerate(op.interface.outputs):

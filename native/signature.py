@@ -17,6 +17,7 @@ After `Parallel` come the arguments in the order of the torch schema, then the o
 an output               `Out<T>`, allocated; `NewOut<T>` where only the kernel knows the shape
 ======================  ==============================================================================
 
+Nothing is converted (`Attribute` in operator_call.h): a parameter of another type, `float` or `int`, does not compile.
 An argument that has a single dtype by the declaration is not a template parameter: `In<bool> mask`.
 """
 

@@ -89,9 +89,11 @@ def encode_attribute(qualname: str, attribute: Attribute, value: Any) -> Any:
                 raise fault("a NUL character ends a string in TensorRT")
             return v
         if not isinstance(v, (int, float)):
+            tensor = "0-d tensor"
+            if attribute.is_list:
+                tensor = "1-d int64 tensor" if kind in ("int", "SymInt") else "1-d tensor"
             raise fault(
-                "its value depends on the input (a size, or data); attributes are constants: "
-                "pass it as a 0-d tensor"
+                f"its value depends on the input (a size, or data); attributes are constants: pass it as a {tensor}"
             )
         if kind == "bool":
             return int(bool(v))

@@ -72,7 +72,8 @@ def check_parameters(
 def refuse_second(name: str, what: str, before: Any, function: Any) -> None:
     """Raise DeclarationError for a second function of one kind in one file; the same one again (a notebook's cell) is fine.
 
-    Of two bounds, one meant as something else, the wrong one would count, and memory for too few be there.
+    The last one would count without a word. Of two bounds, one meant as something else, memory for too few would be there; of
+    two bodies or samples, what was checked before would not be what is exported.
     """
     if not callable(function):
         raise DeclarationError(f"{name}: @op.{what} is of a function; got {type(function).__name__}")

@@ -68,6 +68,8 @@ class Operator:
         self.sample_function: SampleFunction | None = None
         self.bound_function: Callable[..., Any] | None = None
         self.usual_function: Callable[..., Any] | None = None
+        self.fake_function: Callable[..., Any] | None = None
+        self.backward_function: Callable[..., Any] | None = None
         self.has_fake = custom_op is None
         self.has_backward = False
         self.no_gradient: str | None = None  # why an adopted operator has none
@@ -105,8 +107,10 @@ class Operator:
         """Declare the shape and dtype rule: same arguments, returns empty tensors. The only one there is."""
         import torch
 
+        refuse_second(self.name, "fake", self.fake_function, function)
         check_parameters(self.name, "fake kernel", function, self.interface.arguments)
         torch.library.register_fake(self.name, checked_fake(self, function))
+        self.fake_function = function
         self.has_fake = True
         self._forget()
         return function
@@ -139,20 +143,24 @@ class Operator:
             )
         if self.interface.mutates:
             raise DeclarationError(f"{self.name} writes into an argument: torch allows it no gradient")
+        refuse_second(self.name, "backward", self.backward_function, function)
         grads = [f"grad_{name}" for name, _ in self.returns]
         check_parameters(self.name, "backward", function, self.interface.arguments, grads)
         gradient.register(self, function)
+        self.backward_function = function
         self.has_backward = True
         return function
 
     def body(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Declare the fallback: ``f(op, *arguments)``, built of standard ONNX operators ``op.Mul(x, y)``."""
+        refuse_second(self.name, "body", self.body_function, function)
         check_parameters(self.name, "body", function, self.interface.arguments, ("op",))
         self.body_function = function
         return function
 
     def samples(self, function: SampleFunction) -> SampleFunction:
         """Declare test inputs: ``f(draw)`` yields argument tuples (see `Draw`)."""
+        refuse_second(self.name, "samples", self.sample_function, function)
         self.sample_function = function
         self._forget()
         return function
@@ -262,7 +270,7 @@ def operator(
         onnx: the ONNX operator, ``domain::Type``; by default the namespace and the name in CamelCase.
         version: the operator-set version of its domain. A released signature never changes: raise it instead.
         dtypes: what the tensor inputs may be. A tuple: all alike. A mapping ``{"x, weight": (...), "index":
-            ("int64",)}``: names in one key share a type.
+            ("int64",)}``: names in one key, separated by commas, share a type.
         mutates: names of the arguments it writes into.
         outputs: names of the outputs (``y``, or ``y0``, ``y1``, …).
         schema: the torch schema, where annotations cannot say it.

@@ -67,6 +67,8 @@ def read_dtypes(qualname: str, interface: Interface, declared: DeclaredDtypes) -
     variables: dict[str, tuple[str, ...]] = {}
     of_input: dict[str, str] = {}
     for key, types in declared.items():
+        if not isinstance(key, str):
+            raise DeclarationError(f"{qualname}: dtypes: the key {key!r} is no text: {_form(key, types)}")
         types = (types,) if isinstance(types, str) else tuple(types)
         try:
             types = tuple(dtypes.name_of(t) for t in types)
@@ -88,6 +90,13 @@ def read_dtypes(qualname: str, interface: Interface, declared: DeclaredDtypes) -
     if missing:
         raise DeclarationError(f"{qualname}: dtypes says nothing of {', '.join(missing)}")
     return TypeRules(variables, of_input)
+
+
+def _form(key: Any, types: Sequence[str] | str) -> str:
+    """How to write a key that is a tuple or list of names."""
+    listed = isinstance(key, (tuple, list, frozenset, set)) and all(isinstance(n, str) for n in key)
+    names = ", ".join(key) if listed else "x, weight"
+    return f'names that share a dtype are in one text, with commas between them: dtypes={{"{names}": {types!r:.200}}}'
 
 
 def read_output_types(op: Operator) -> dict[str, OutputType]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 import shutil
 import time
@@ -20,9 +19,11 @@ from ..native.diagnostics import CompileError, explained, warnings_in
 from ..native.file_contents import FILES
 from ..native.jobs import run_all
 from ..native.kernel_files import INCLUDE, find_kernel
+from ..native.linking import writing_library
 from ..native.nvcc_objects import CudaCache, CudaJob
 from ..native.nvcc_output import KernelResources, kernel_resources, readable_names
 from ..native.output_files import replace_file
+from .device_manifest import MANIFEST, write_device_manifest
 from .ptx.faults import NotInterpreted
 from .ptx.source import Function, read_module
 
@@ -31,9 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MANIFEST", "DeviceCode", "compile_device_code"]
 
-MANIFEST = "kernels.json"
 DEFAULT_ARCHS = (80,)
-FORMAT = 1
 Target = Literal["ptx", "cubin"]
 Progress = Callable[[int, int, str], None]
 # As in the plugins: no --use_fast_math.
@@ -116,6 +115,8 @@ def compile_device_code(
 ) -> DeviceCode:
     """Compile the CUDA kernels of operators to PTX or cubins, with a manifest: `out/kernels.json`.
 
+    What earlier runs wrote into the folder stays in the manifest where it is as they wrote it.
+
     For each operator `NAME.ptx`, for the oldest of `archs`, or `NAME.sm_80.cubin` for each of them. The kernels are those
     that the operator's launcher starts, for all its dtypes; who starts them otherwise computes grid and block himself.
 
@@ -162,18 +163,10 @@ def compile_device_code(
     }
     if budget:
         expect_budget(resources)
-    entries = [_entry(u, target, chosen, made, resources[u.op.name]) for u in units]
-    files = _write(folder, target, chosen, units, made)
-    manifest = folder / MANIFEST
-    content = {
-        "format": FORMAT,
-        "target": target,
-        "nvcc": tools.nvcc.version,
-        "archs": list(chosen),
-        "operators": entries,
-    }
-    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    replace_file(manifest, lambda path: path.write_text(text, encoding="utf-8"))
+    entries = [_entry(u, target, tools, made, resources[u.op.name]) for u in units]
+    with writing_library(folder):
+        files = _write(folder, target, chosen, units, made)
+        manifest = write_device_manifest(folder, entries)
     names = {_name(u, kind, arch) for u, kind, arch in wanted}
     warnings: dict[str, None] = {}
     for u in units:
@@ -274,10 +267,6 @@ def _write(
     units: Sequence[_Unit],
     made: dict[tuple[str, str, int], Path],
 ) -> tuple[Path, ...]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise UsageError(f"{folder} cannot be made: {e.strerror}") from None
     names = [_file_name(u, target, archs[0]) for u in units]
     twice = sorted({n for n in names if names.count(n) > 1})
     if twice:
@@ -296,11 +285,12 @@ def _write(
 def _entry(
     unit: _Unit,
     target: Target,
-    archs: Sequence[int],
+    tools: CudaTools,
     made: dict[tuple[str, str, int], Path],
     resources: Sequence[KernelResources],
 ) -> dict[str, Any]:
     """What the manifest says of an operator."""
+    archs = tools.archs
     ptx = made[unit.op.name, "ptx", min(archs)]
     try:
         kernels = read_module(ptx.read_text(encoding="utf-8")).kernels
@@ -312,6 +302,9 @@ def _entry(
     written = {str(a): _file_name(unit, target, a) for a in (archs if target == "cubin" else (min(archs),))}
     return {
         "name": unit.op.name,
+        "target": target,
+        "nvcc": tools.nvcc.version,
+        "archs": list(archs),
         "kernel": {"file": unit.file.name, "sha256": FILES.digest(str(unit.file))},
         "files": {
             arch: {"file": name, "sha256": FILES.digest(str(made[unit.op.name, target, int(arch)]))}

@@ -21,6 +21,7 @@ from ..native.nvcc_output import KernelResources
 from ..native.planning import planned
 from .ahead import Ahead
 from .headers import find_headers
+from .kernel_digests import kernel_digests
 from .manifest import manifest_path, write_manifest
 from .plan import make_plan
 
@@ -172,6 +173,10 @@ def compile_plugins(
             (interface.name, compiled_interface),
         ]
         objects = run_all(tasks, jobs, progress)
+        made = {name: path for (name, _), path in zip(tasks, objects, strict=True)}
+        source = kernel_digests({unit.symbol: made[unit.operator] for unit in plan.units})
+        digests = CompileJob("plugin kernel digests", source, tools.cxx, _CXX_FLAGS, ())
+        objects.append(cache.compile(digests))
     resources = build.resources(plan.units)
     if budget:
         expect_budget(resources)
@@ -179,7 +184,7 @@ def compile_plugins(
     with writing_library(folder):
         path = put_library(built, folder, NAME)
         write_manifest(path, plan, resources, tools, headers)
-    own = {table.name, interface.name}
+    own = {table.name, interface.name, digests.name}
     return PluginLibrary(
         path,
         plan.names,

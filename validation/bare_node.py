@@ -48,7 +48,9 @@ def write_bare_node(op: Operator, run: SampleRun, names: Sequence[str], path: Pa
         op.domain, op.op_type, node_inputs, attributes, num_outputs=len(results), version=op.version
     )
     for k, (value, t) in enumerate(zip(node.outputs, results, strict=True)):
-        value.name, value.type = f"y{k}", ir.TensorType(ir.DataType(dtypes.onnx_number(t.dtype)))
+        # as the exporter names what the operator alone returns
+        value.name = "output" if len(results) == 1 else f"output_{k}"
+        value.type = ir.TensorType(ir.DataType(dtypes.onnx_number(t.dtype)))
         value.shape = ir.Shape([None] * t.dim())
     graph = ir.Graph(
         [inputs[n] for n in names],

@@ -33,8 +33,9 @@ class Choice:
 def choose(options: Options, *, shipped: bool) -> list[Choice]:
     """Every backend there is, in the order of reports.
 
-    Where none is named: those that serve the file, an engine's where one is given, and those that are required. An engine
-    that is given is to be checked: its backend is required. `shipped`: the model has operators that come with deployops.
+    Those that are named are required: who asks for one by name is not told "passed" without it. Where none is named: those
+    that serve the file, an engine's where one is given, and those that are required; of them what is there counts. An
+    engine that is given is to be checked: its backend is required. `shipped`: the model has operators that come with deployops.
     Raises UsageError for names that are none, and for an engine that no named backend runs.
     """
     required = {kind.name for kind in chosen(options.required)}
@@ -42,11 +43,7 @@ def choose(options: Options, *, shipped: bool) -> list[Choice]:
         required |= _runs_engine(options.engine, options.backends)
     if options.backends is not None:
         wanted = {kind.name for kind in chosen(options.backends)} | required
-        return [
-            Choice(kind, name in required, "" if name in wanted else "not asked for")
-            for name, kind in BACKENDS.items()
-            if name in wanted
-        ]
+        return [Choice(kind, required=True) for name, kind in BACKENDS.items() if name in wanted]
     wanted = {*_DEPLOYED, *required}
     choices = []
     for name, kind in BACKENDS.items():

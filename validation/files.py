@@ -101,11 +101,12 @@ def validate(
         data: real samples by input name. inputs_dir: a folder of them, with expected outputs where there are any.
         factory, trust: as for `export_model`. ops, torch_libraries: run first: Python that declares operators, and
             C++ operator libraries of torch.
-        backends: by name (`validation.backends.BACKENDS`); None: those that serve the file as it is deployed.
-        require: backends without which there is no pass: the exit code is 3 where one is not checked.
+        backends: by name (`validation.backends.BACKENDS`), and all of them required: the exit code is 3 where one is not
+            checked. None: those that serve the file as it is deployed, as far as they are there.
+        require: backends that are required besides: to the default ones they add, and to those of `backends`.
         outputs: how an output is judged, ``{"labels": "argmax"}`` or ``["labels:argmax"]``: see `parity.modes`.
-        sweep: None: the example and other sizes. "quick": other magnitudes too. "full": the declared ranges, several
-            seeds, every distribution and layout, every backend's every sample.
+        sweep: None: the example and other sizes. "quick": other magnitudes too, and the declared maxima where that costs
+            little. "full": the declared ranges, several seeds, every distribution and layout, every backend's every sample.
         sizes: how many sizes to try, the example's included. seed: of everything random here.
         atol, rtol: the user's own tolerance instead of the derived budget; the report says so.
         latency: measure the candidates in turns with the original.

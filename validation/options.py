@@ -25,8 +25,8 @@ class Options:
     """See `validate`, which documents each.
 
     Attributes:
-        backends: by name; None for those that serve the file as it is deployed.
-        required: backends without which there is no pass.
+        backends: by name, and all of them required; None for those that serve the file as it is deployed.
+        required: further backends without which there is no pass.
         modes: how an output is judged, by its name ("labels": "argmax").
         folder: real samples.
         gpus: whose floors are predicted.

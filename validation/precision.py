@@ -2,6 +2,9 @@
 
 Both get the same numbers: the inputs in the file's dtypes. The original computes with them in its own dtype, and
 what the file's dtype costs is measured on a copy of the original cast to it.
+
+The dtype is what the file computes in, not what its inputs and outputs have: a model that is cast for an engine keeps
+these float32. `computed_types` says what counts; of an engine its sidecar says what the model was cast to.
 """
 
 from __future__ import annotations
@@ -10,19 +13,25 @@ import copy
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..symbolic import dtypes
 from .backends import Sample
+from .backends.engine_checks import engine_record
 from .backends.torch import cast, described, outputs_of
+from .computed_types import ComputedIn, computed_in
 from .inputs.samples import named_inputs
+from .narrow_original import NarrowOriginal
 from .original import Original, cloned
 
 if TYPE_CHECKING:
     import onnx
     import torch
 
-__all__ = ["in_the_files_precision"]
+__all__ = ["in_the_engines_precision", "in_the_files_precision"]
+
+_CAST_TO = {"fp16": "float16", "bf16": "bfloat16"}  # as a sidecar says it
 
 
 class _InDtype:
@@ -39,36 +48,102 @@ class _InDtype:
 
 
 def in_the_files_precision(
-    original: Original, graph: onnx.GraphProto, samples: list[Sample]
+    original: Original, model: onnx.ModelProto, samples: list[Sample]
 ) -> tuple[Original, list[Sample]]:
-    """Both as they are where original and file agree on the dtype; else as this module says, with notes."""
+    """Both as they are where original and file agree on the dtype; else as this module says, with notes.
+
+    `model`: the file, without its external data.
+    """
+    graph = model.graph
     own, theirs = _own_dtype(original.model), _dtype_of(graph)
     if own is None or theirs is None:
         return original, samples
+    inside = _inside(model, own)
     if own == theirs[0] and own == theirs[1]:
-        return original, samples
+        return _narrow_inside(original, own, inside, samples), samples
     retyped = [_retyped(original.model, graph, s) for s in samples]
     if _agrees(original.model, graph, retyped[0]):  # its dtypes are meant so: x.float() in the model
-        return original, samples
+        return _narrow_inside(original, own, inside, samples), samples
     deployed = theirs[0] if theirs[0] != own else theirs[1]
     if deployed == own:
         return original, samples
-    notes = dict(original.notes)
     mine, file = dtypes.name_of(own), dtypes.name_of(deployed)
-    notes[
+    note = (
         f"the original is {mine}, the file {file}: both get inputs in the file's dtypes, the original computes in "
         f"{mine}, and the outputs are judged as {file}"
-    ] = None
-    given = original.model
-    whole = replace(original, notes=notes, source=given, own=own, deployed=deployed, apart=True)
-    whole.model = _InDtype(given, own)
+    )
+    whole = _apart(original, own, deployed, note)
     if original.atol is None and original.rtol is None:
-        narrow, why = _cast_copy(given, deployed, retyped[0])
+        narrow, why = _cast_copy(original.model, deployed, retyped[0])
         if narrow is None:
             whole.unknown = f"the original does not run in {file}, so what {file} costs it is unknown: {why}"
         else:
             whole.model = narrow
     return whole, retyped
+
+
+def in_the_engines_precision(
+    original: Original, model: onnx.ModelProto, samples: list[Sample], engine: Path | None
+) -> Original | None:
+    """The original as the outputs of an engine are judged, where its sidecar says that the model was cast for it.
+
+    None where there is no such engine, or where the file has that dtype already. `original`: as it was given.
+    """
+    record = engine_record(engine) if engine is not None and engine.is_file() else None
+    name = _CAST_TO.get(record.precision) if record is not None else None
+    own = _own_dtype(original.model)
+    if engine is None or record is None or name is None or own is None:
+        return None
+    dtype, theirs = dtypes.torch_dtype(name), _dtype_of(model.graph)
+    if dtype.itemsize >= own.itemsize or (theirs is not None and theirs[0] != own):
+        return None
+    words = f"its sidecar says that the model was cast to {name} for it"
+    return _inner(original, own, dtype, samples, f"the engine {engine.name}", words)
+
+
+def _inside(model: onnx.ModelProto, own: torch.dtype) -> ComputedIn | None:
+    """What the file has in a narrower dtype than the original's."""
+    found = computed_in(model)
+    return None if found is None or dtypes.torch_dtype(found.dtype).itemsize >= own.itemsize else found
+
+
+def _narrow_inside(
+    original: Original, own: torch.dtype, inside: ComputedIn | None, samples: list[Sample]
+) -> Original:
+    """The original as the outputs of a file are judged whose inputs and outputs are the original's."""
+    if inside is None:
+        return original
+    if inside.most:
+        return _inner(original, own, dtypes.torch_dtype(inside.dtype), samples, "the file", inside.words)
+    mine = dtypes.name_of(own)
+    note = (
+        f"of the file, {inside.words}. That is not most of both, so it is taken for a {mine} file and its outputs are judged "
+        f"as {mine}; where {inside.dtype} is meant, give the tolerance that you accept (--atol, --rtol)"
+    )
+    return replace(original, notes={**original.notes, note: None})
+
+
+def _inner(
+    original: Original, own: torch.dtype, dtype: torch.dtype, samples: list[Sample], what: str, words: str
+) -> Original:
+    """The original beside something that computes in `dtype` between inputs and outputs of its `own`."""
+    name = dtypes.name_of(dtype)
+    derived = original.atol is None and original.rtol is None
+    judged = f"are rounded to {name} and judged as {name}" if derived else "are held against your tolerance"
+    note = f"{what} computes in {name} ({words}): its outputs {judged}"
+    whole = _apart(original, own, dtype, note)
+    if derived and samples:
+        narrow, _ = _cast_copy(original.model, dtype, samples[0])
+        whole.model = NarrowOriginal(original.model, own, narrow, dtype, whole.notes)
+    return whole
+
+
+def _apart(original: Original, own: torch.dtype, deployed: torch.dtype, note: str) -> Original:
+    given = original.model
+    notes = {**original.notes, note: None}
+    whole = replace(original, notes=notes, source=given, own=own, deployed=deployed, apart=True)
+    whole.model = _InDtype(given, own)
+    return whole
 
 
 def _own_dtype(model: Any) -> torch.dtype | None:

@@ -105,7 +105,7 @@ class BackendRecord:
     """A backend of the matrix: whether it ran, and with what.
 
     Attributes:
-        required: the user said so; where it is not checked the exit code is 3.
+        required: the user named it, or gave an engine for it; where it is not checked the exit code is 3.
         missing: why it could not be used at all; empty where it was.
         versions: such as {"onnxruntime": "1.32.0", "provider": "CPUExecutionProvider"}.
         files: libraries and engines it used, by name, with their SHA-256.

@@ -15,7 +15,7 @@ from ..ort_ops.diagnosis import parsed
 from .backends import ModelSource, Request, Sample
 from .backends.cores import thread_findings
 from .backends.torch import evaluating
-from .choice import AS_WRITTEN, Choice, choose
+from .choice import AS_WRITTEN, ENGINES, Choice, choose
 from .diagnosis import before
 from .expectations import Expectation, Expectations
 from .explanations import explained
@@ -27,7 +27,7 @@ from .latency.record import LatencyRecord
 from .matrix import Column, expect_known_outputs, run_backend
 from .options import Options
 from .original import Original, OriginalFailed, callable_of
-from .precision import in_the_files_precision
+from .precision import in_the_engines_precision, in_the_files_precision
 from .provenance import environment, file_record
 from .record import NOT_CHECKED, BackendRecord, Cell, Finding, Report
 from .reports.rejudge import LIMITS, of_another
@@ -85,6 +85,7 @@ def compare(
         options.sweep,
         options.folder,
         remarks,
+        parsed_model,
     )
     count = torch.get_num_threads() if options.threads is None else options.threads
     heading = Heading(
@@ -104,7 +105,8 @@ def compare(
         *before(None if built else original.model, graph, found, parsed_model.functions),
     ]
     with _threads(count), evaluating(original.model), buffers_kept(original.model), torch.no_grad():
-        original, found = in_the_files_precision(original, graph, found)
+        given, asked = original, found
+        original, found = in_the_files_precision(original, parsed_model, found)
         request = Request(
             onnx=path,
             source=source,
@@ -125,10 +127,26 @@ def compare(
                 for s in (found[:1] if _once(c, options) else found)
             ]
         )
-        with Expectations() as expectations:
+        with Expectations() as expectations, Expectations() as of_engine:
             names = [o.name for o in graph.output]
             cells = _run_original(original, found, names, expectations, journal, subject)
-            columns = [_column(c, request, expectations, options, journal, subject) for c in choices]
+            narrow = None
+            if any(c.kind.name in ENGINES and not (c.skipped or c.kind.missing(request)) for c in choices):
+                narrow = in_the_engines_precision(given, parsed_model, asked, options.engine)
+            if narrow is not None:
+                _run_original(narrow, asked, names, of_engine, journal, subject)
+                remarks |= narrow.notes
+            columns = [
+                _column(
+                    c,
+                    request,
+                    of_engine if narrow is not None and c.kind.name in ENGINES else expectations,
+                    options,
+                    journal,
+                    subject,
+                )
+                for c in choices
+            ]
             expect_known_outputs(options.modes, columns)
             explanation = explained(
                 original, path, graph, expectations.all(), columns, choices, request, options, journal

@@ -6,7 +6,7 @@ And can a library follow them: are they formulas of the inputs' sizes, and sizes
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import DeployOpsError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["bound_fault", "check_bound"]
 
+_MOST_CALLS = 8  # whose attributes are tried
 _DECLARED: tuple[Literal["bound", "usual"], ...] = ("bound", "usual")
 
 
@@ -104,9 +105,11 @@ def _formula_fault(run: SampleRun) -> str | None:
         ]
         for which in _DECLARED if op.usual_function is not None else _DECLARED[:1]:
             try:
-                run_fake(op, given, call.attributes, {}, which)
+                largest = run_fake(op, given, call.attributes, {}, which).outputs
             except BoundError as e:
                 return e.fault.removeprefix(f"{op.name}: ")
+            if other := _beyond_sizes(op, which, given, call.attributes, largest, {k for k, _ in decided}):
+                return other
             for tensors in _with_empty_dims(given):
                 with contextlib.suppress(ShapeError):  # refused, by the fake kernel or by what is declared
                     run_fake(op, tensors, call.attributes, {}, which)
@@ -121,6 +124,73 @@ def _formula_fault(run: SampleRun) -> str | None:
     except DeployOpsError as e:
         return str(e).removeprefix(f"{op.name}: ")
     return None
+
+
+def _beyond_sizes(
+    op: Operator,
+    which: Literal["bound", "usual"],
+    given: Mapping[str, Any],
+    attributes: Mapping[str, Any],
+    largest: Sequence[TensorInfo],
+    decided: Collection[int],
+) -> str | None:
+    """What a declared size depends on besides the sizes of single inputs: a library follows nothing else."""
+    names = [o.name for o in op.interface.outputs]
+    for name, other in _other_attributes(op, attributes):
+        try:
+            varied = run_fake(op, given, other, {}, which).outputs
+        except (BoundError, ShapeError):  # of a value that the operator does not take
+            continue
+        for k in sorted(decided):
+            if k < len(varied) and varied[k].dims != largest[k].dims:
+                return (
+                    f"the size of `{names[k]}` at @op.{which} depends on the attribute `{name}`: a library follows formulas of the "
+                    "inputs' sizes alone. Give sizes that are enough for each of its values"
+                )
+    if any(i.form == "variadic" for i in op.interface.inputs):
+        for k in sorted(decided):
+            if not _like_an_input(op, which, given, attributes, k):
+                return (
+                    f"the size of `{names[k]}` at @op.{which} is not always that of one input, and a library follows no formula "
+                    "where an input is a list of tensors. Join the list in the model (torch.cat), so that the operator takes one "
+                    "tensor"
+                )
+    return None
+
+
+def _like_an_input(
+    op: Operator,
+    which: Literal["bound", "usual"],
+    given: Mapping[str, Any],
+    attributes: Mapping[str, Any],
+    k: int,
+) -> bool:
+    """Whether an output has the size of one and the same input, at other ranks too, where the operator takes them."""
+    alike = set(given)
+    single = {n: t for n, t in given.items() if isinstance(t, TensorInfo)}
+    more = [{**given, n: TensorInfo(t.dtype, (2, *(t.dims or ())))} for n, t in single.items()]
+    for tensors in (given, *more):
+        with contextlib.suppress(ShapeError):
+            dims = run_fake(op, tensors, attributes, {}, which).outputs[k].dims
+            first = {n: t[0] if isinstance(t, list) and t else t for n, t in tensors.items()}
+            alike &= {n for n, t in first.items() if isinstance(t, TensorInfo) and t.dims == dims}
+    return bool(alike)
+
+
+def _other_attributes(op: Operator, attributes: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The attributes with another value of one of them: those of the samples, and neighbours."""
+    for a in op.interface.attributes:
+        now = attributes.get(a.name)
+        others = [call.get(a.name) for _, call in op.sample_calls()[:_MOST_CALLS]]
+        if a.kind == "bool" and not a.is_list and isinstance(now, int):
+            others.append(1 - now)
+        elif isinstance(now, (int, float)):
+            others += [now + 1, now * 2]
+        elif isinstance(now, list) and now and not isinstance(now[0], str):
+            others += [[v + 1 for v in now], [*now, now[-1]]]
+        for n, other in enumerate(others):
+            if other is not None and other != now and other not in others[:n]:
+                yield a.name, {**attributes, a.name: other}
 
 
 def _infos(value: Any) -> Any:

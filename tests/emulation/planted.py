@@ -171,6 +171,114 @@ inline cudaError_t @(Stream stream, In<float> x, double low, double high, Out<fl
     BELOW_AND_ABOVE,
 )
 
+EXTREMES_OF_ROWS = """
+@operator("planted::{name}", dtypes=("float32",), outputs=("largest", "smallest", "last", "all_small", "peak", "trough"))
+def {name}(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    numbers = torch.arange(x.shape[-1], device=x.device)
+    last = torch.where(x > 0, numbers, torch.full_like(numbers, -1)).amax(-1).to(torch.int32)
+    return x.amax(-1), x.amin(-1), last, (x < 5).all(-1), x.abs().amax(-1), x.abs().amin(-1)
+
+@{name}.fake
+def _(x):
+    rows, number, flag = x.new_empty(x.shape[0]), torch.int32, torch.bool
+    return (torch.empty_like(rows), torch.empty_like(rows), torch.empty_like(rows, dtype=number),
+            torch.empty_like(rows, dtype=flag), torch.empty_like(rows), torch.empty_like(rows))
+
+@{name}.samples
+def _(draw):
+    yield (draw(3, 64),)
+    yield (draw(2, 101),)
+"""
+
+# Largest and smallest numbers of a row and of their absolute values, the last positive one, whether all are below 5: each
+# begins somewhere, in an output, in shared memory, or in the workspace.
+EXTREMES = Kernel(
+    """\
+#pragma once
+#include "deployops/cuda/launch.h"
+namespace deployops {
+
+__global__ void @_kernel(const float* x, int64_t n, float* least, float* largest, float* smallest, int32_t* last,
+                         bool* all_small, float* peak, float* trough) {
+  __shared__ float most;
+  const unsigned row = blockIdx.x;
+  largest[row] = -INFINITY;
+  smallest[row] = INFINITY;
+  last[row] = -1;
+  all_small[row] = true;
+  most = 0;
+  least[row] = INFINITY;
+  for (int64_t i = 0; i < n; ++i) {
+    const float v = x[row * n + i];
+    largest[row] = fmaxf(largest[row], v);
+    smallest[row] = fminf(smallest[row], v);
+    if (v > 0) atomicMax(&last[row], int32_t(i));
+    if (!(v < 5)) all_small[row] = false;
+    most = fmaxf(most, fabsf(v));
+    least[row] = fminf(least[row], fabsf(v));
+  }
+  peak[row] = most;
+  trough[row] = least[row];
+}
+
+inline size_t @_workspace(In<float> x, Out<float>, Out<float>, Out<int32_t>, Out<bool>, Out<float>, Out<float>) {
+  return size_t(x.size(0)) * sizeof(float);
+}
+inline cudaError_t @(Stream stream, In<float> x, Out<float> largest, Out<float> smallest, Out<int32_t> last,
+                     Out<bool> all_small, Out<float> peak, Out<float> trough) {
+  return launch(@_kernel, dim3(unsigned(x.size(0))), dim3(1), 0, stream, x.data, x.size(1),
+                static_cast<float*>(stream.workspace), largest.data, smallest.data, last.data, all_small.data, peak.data,
+                trough.data);
+}
+
+}  // namespace deployops
+""",
+    EXTREMES_OF_ROWS,
+)
+
+TWICE = """
+@operator("planted::{name}", dtypes=("float32",))
+def {name}(x: Tensor) -> Tensor:
+    return x * 2
+
+@{name}.fake
+def _(x):
+    return torch.empty_like(x)
+
+@{name}.samples
+def _(draw):
+    yield (draw(3, 64),)
+    yield (draw(2, 101),)
+"""
+
+# Four numbers at a time, where both tensors begin at a multiple of 16 bytes.
+PACKS = Kernel(
+    """\
+#pragma once
+#include "deployops/cuda/launch.h"
+namespace deployops {
+
+__global__ void @_kernel(const float* x, int64_t n, bool packs, float* y) {
+  const int64_t i = (int64_t(blockIdx.x) * 64 + threadIdx.x) * 4;
+  if (packs && i + 4 <= n) {
+    const float4 v = *reinterpret_cast<const float4*>(x + i);
+    *reinterpret_cast<float4*>(y + i) = make_float4(2 * v.x, 2 * v.y, 2 * v.z, 2 * v.w);
+    return;
+  }
+  for (int64_t k = i; k < n && k < i + 4; ++k) y[k] = 2 * x[k];
+}
+
+inline bool @_aligned(const float* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+inline cudaError_t @(Stream stream, In<float> x, Out<float> y) {
+  const bool packs = @_aligned(x.data) && @_aligned(y.data);
+  return launch(@_kernel, blocks_for(x.numel(), 256) + 1, 64, 0, stream, x.data, x.numel(), packs, y.data);
+}
+
+}  // namespace deployops
+""",
+    TWICE,
+)
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -278,6 +386,43 @@ ALWAYS = {
     "attributes_in_other_order": Fault(
         r"output 0: \S+ at \[\d+, \d+\], where the reference in float64 has", "double low, double high,", "double high, double low,", CUTS
     ),
+    "default_stream": Fault(
+        r"the kernel `default_stream_kernel` is launched on the default stream, not on the stream given: in TensorRT it would race with what runs before and after(?!; and)",
+        "sizeof(float), stream,", "sizeof(float), nullptr,"
+    ),
+    "default_stream_per_thread": Fault(
+        r"the kernel `default_stream_per_thread_kernel` is launched on the default stream", "sizeof(float), stream,", "sizeof(float), cudaStreamPerThread,"
+    ),
+    "second_launch_on_another_stream": Fault(
+        r"the kernel `second_launch_on_another_stream_kernel` is launched on another stream, not on the stream given",
+        "  return launch(@_kernel,",
+        "  const cudaError_t first = launch(@_kernel, dim3(unsigned(rows)), dim3(64), size_t(n) * sizeof(float), stream, x.data, n, y.data);\n"
+        "  if (first != cudaSuccess) return first;\n  stream.stream = reinterpret_cast<cudaStream_t>(&stream);\n  return launch(@_kernel,",
+    ),
+    "memset_on_the_default_stream": Fault(
+        r"the launcher calls cudaMemsetAsync on the default stream, not on the stream given", "sizeof(unsigned), stream);\n  if (error == cudaSuccess) {", "sizeof(unsigned));\n  if (error == cudaSuccess) {", GRID
+    ),
+    "memset_beyond": Fault(
+        r"the launcher's cudaMemsetAsync writes 0 bytes beyond the end of memory from cudaMallocAsync, which has 4", "cudaMemsetAsync(count, 0, sizeof(unsigned)", "cudaMemsetAsync(count, 0, 2 * sizeof(unsigned)", GRID
+    ),
+    "unwritten_output_in_fmax": Fault(r"output 0: 1\.3\S*e\+36 at", "  largest[row] = -INFINITY;\n", "", EXTREMES),
+    "unwritten_output_in_fmin": Fault(r"output 1: -2\.6\S*e\+36 at", "  smallest[row] = INFINITY;\n", "", EXTREMES),
+    "unwritten_output_in_integer_maximum": Fault(r"unwritten memory large: output 2: \d of \d values differ", "  last[row] = -1;\n", "", EXTREMES),
+    "unwritten_output_in_and": Fault(r"unwritten memory 0: output 3: \d of \d values differ", "  all_small[row] = true;\n", "", EXTREMES),
+    "unwritten_shared_in_fmax": Fault(r"output 4: 1\.3\S*e\+36 at", "  most = 0;\n", "", EXTREMES),
+    "unwritten_workspace_in_fmin": Fault(r"output 5: 0 at|output 5: -2\.6\S*e\+36 at", "  least[row] = INFINITY;\n", "", EXTREMES),
+    "input_alignment_unchecked": Fault(
+        r"unaligned inputs.* accesses .*float4.* 4 bytes past a multiple of 16", "@_aligned(x.data) && ", "", PACKS
+    ),
+    "output_alignment_unchecked": Fault(
+        r"unaligned outputs.* accesses .*float4.* 4 bytes past a multiple of 16", " && @_aligned(y.data)", "", PACKS
+    ),
+    "pack_written_past_the_tail": Fault(
+        r"the kernel `pack_written_past_the_tail_kernel` writes 0 bytes beyond the end of `y`, which has 808", "i + 4 <= n", "i < n", PACKS
+    ),
+    "written_just_before": Fault(
+        r"writes [14] bytes before the beginning of `y`", "  for (int64_t k = i;", "  if (i == 0) y[-1] = 0;\n  for (int64_t k = i;", PACKS
+    ),
     "outputs_swapped": Fault(
         r"output 0: \d\S* at \[\d+, \d+\], where the reference in float64 has 0", "below.data,\n                above.data", "above.data,\n                below.data", CUTS
     ),
@@ -336,7 +481,14 @@ ADDRESS = {
     ),
 }
 
-SOUND_ONES = {"sound": SOUND, "sound_warp": WARP, "sound_grid": GRID, "sound_cuts": CUTS}
+SOUND_ONES = {
+    "sound": SOUND,
+    "sound_warp": WARP,
+    "sound_grid": GRID,
+    "sound_cuts": CUTS,
+    "sound_extremes": EXTREMES,
+    "sound_packs": PACKS,
+}
 
 
 def plant(folder: Path, names: list[str]) -> Path:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-SOUND = ("sound", "sound_warp", "sound_grid", "sound_cuts")
+SOUND = ("sound", "sound_warp", "sound_grid", "sound_cuts", "sound_extremes", "sound_packs")
 
 
 def faults(kind: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,10 +14,9 @@ from deployops.symbolic.checking.sample_runs import SampleRun
 from deployops.symbolic.checking.tally import CheckResult
 from deployops.symbolic.operator import Operator
 from deployops.symbolic.samples import Sample
-from deployops.trt_plugins.emulation.calls import Call
+from deployops.trt_plugins.emulation.calls import Layout
 from deployops.trt_plugins.emulation.check import emulate
 from deployops.trt_plugins.emulation.library import EmulatedLibrary
-from deployops.trt_plugins.emulation.packing import packed
 
 NAMES = (
     "add_relu", "add_rms_norm", "attention", "cube_root", "layer_norm", "mean_pool", "relu", "rms_norm",
@@ -187,11 +185,11 @@ def test_parity_around_packs_and_wherever_tensors_begin(
         run = SampleRun(op, str(dtype).removeprefix("torch."), 0, Sample(args, kwargs))
         by_torch, exact = run.reference(), run.exact()
         # With 1, a tensor ends at the guard, and begins as far from 16 bytes as its size is; a row and its weight differ.
-        for alignment in (16, 1):
+        for layout in (Layout(16), Layout(1)):
             for tactic in range(emulated.tactics(op)):
-                got = emulated.run(op, args, kwargs, tactic=tactic, alignment=alignment, like=by_torch)
+                got = emulated.run(op, args, kwargs, tactic=tactic, layout=layout, like=by_torch)
                 wrong = [f for f in faults(run, got, by_torch, exact) if f]
-                assert not wrong, f"n = {n}, alignment {alignment}, tactic {tactic}: {wrong}"
+                assert not wrong, f"n = {n}, {layout}, tactic {tactic}: {wrong}"
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=str)
@@ -199,26 +197,17 @@ def test_parity_around_packs_and_wherever_tensors_begin(
     "name", ["rms_norm", "add_rms_norm", "layer_norm", "softmax", "softmax columns", "attention"]
 )
 def test_parity_where_outputs_lie_differently_than_inputs(
-    name: str,
-    dtype: torch.dtype,
-    shipped: dict[str, Operator],
-    emulated: EmulatedLibrary,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, dtype: torch.dtype, shipped: dict[str, Operator], emulated: EmulatedLibrary
 ) -> None:
-    def with_aligned_outputs(*args: Any) -> tuple[Call, Any]:
-        call, expected = packed(*args)
-        outputs = tuple(o if isinstance(o, int) else replace(o, item_size=16) for o in call.outputs)
-        return replace(call, outputs=outputs), expected
-
-    monkeypatch.setattr("deployops.trt_plugins.emulation.library.packed", with_aligned_outputs)
     op = shipped[name.partition(" ")[0]]
     for n in (8, 9, 17, 1025):
         args, kwargs = around_packs(name, n, dtype)
         run = SampleRun(op, str(dtype).removeprefix("torch."), 0, Sample(args, kwargs))
         by_torch, exact = run.reference(), run.exact()
-        got = emulated.run(op, args, kwargs, alignment=1, like=by_torch)
-        wrong = [f for f in faults(run, got, by_torch, exact) if f]
-        assert not wrong, f"n = {n}: {wrong}"
+        for layout in (Layout(16, inputs=1), Layout(16, inputs=0, outputs=1)):
+            got = emulated.run(op, args, kwargs, layout=layout, like=by_torch)
+            wrong = [f for f in faults(run, got, by_torch, exact) if f]
+            assert not wrong, f"n = {n}, {layout}: {wrong}"
 
 
 @pytest.mark.parametrize("tactic", range(4))

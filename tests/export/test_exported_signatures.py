@@ -364,11 +364,44 @@ def _(x: Tensor) -> Tensor:
     return torch.empty_like(x)
 
 
-def test_without_a_body_the_default_is_node_and_that_is_said(deploy: Any) -> None:
-    exported = deploy(Net(lambda a, b: bodiless(a) + scale(b)), SPECS)
+def test_without_any_body_the_default_is_node_and_that_is_said(deploy: Any) -> None:
+    exported = deploy(Net(lambda a, b: bodiless(a) + b), SPECS)
     assert exported.result.custom_ops == "node"
     assert "acmesig::Bodiless has none" in exported.notes
     assert "not checked" in exported.notes
+    assert not exported.proto.functions
+
+
+def test_bodies_are_there_for_the_operators_that_have_one(deploy: Any) -> None:
+    """With a kernel for the one that has none, the file runs: the other needs no library."""
+    exported = deploy(Net(lambda a, b: bodiless(a) + scale(b)), SPECS)
+    assert exported.result.custom_ops == "mixed"
+    assert exported.result.custom_nodes == {"acmesig::Bodiless": 1, "acmesig::ScaleIn": 1}
+    assert [f.name for f in exported.proto.functions] == ["ScaleIn"]
+    [note] = [n.text for n in exported.result.notes if n.text.startswith("exported")]
+    assert (
+        "without a body: acmesig::Bodiless, which has none: only a runtime with its kernel runs the file"
+        in note
+    )
+    assert "With a body: acmesig::ScaleIn" in note
+    assert "some with bodies" in exported.result.summary()
+    assert "not checked" in exported.notes
+    onnx.checker.check_model(exported.proto)
+    kernel = onnx.parser.parse_function(
+        '<domain: "acmesig", opset_import: ["": 20]> Bodiless (x) => (y) { y = Add(x, x) }'
+    )
+    exported.proto.functions.append(kernel)  # stands for the library
+    path = exported.path.with_name("with_kernel.onnx")
+    onnx.save(exported.proto, str(path))
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"a": A, "b": B})[0], 2 * A + 2 * B)
+
+
+def test_asked_for_nodes_alone_there_is_no_body(deploy: Any) -> None:
+    exported = deploy(Net(lambda a, b: bodiless(a) + scale(b)), SPECS, custom_ops="node")
+    assert exported.result.custom_ops == "node"
     assert not exported.proto.functions
 
 

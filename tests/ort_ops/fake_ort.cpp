@@ -354,7 +354,7 @@ EXPORT int fake_run(size_t k, const char* node, const FakeTensor* inputs, size_t
   context.wanted = outputs;
   context.wanted_count = output_count;
   context.stream = stream;
-  emulation::set_run_settings({});
+  emulation::set_run_settings({0, 0, static_cast<cudaStream_t>(stream)});
   emulation::close_memory();
   const bool failed = told(op->KernelComputeV2(kernel, &context), text, size);
   emulation::read_memory();

@@ -26,6 +26,7 @@ SHIPPED = [op for op in registry.all_operators() if op.name.startswith("deployop
 USED = {
     "stream_of",
     "forgets",
+    "elsewhere",
     "refuses",
     "beyond",
     "two",
@@ -150,6 +151,16 @@ def test_kernels_are_launched_on_the_stream_of_the_session(
 ) -> None:
     [y] = runtime.run(packs["stream_of"], [torch.zeros(5, dtype=torch.int64)], {}, [torch.int64])["tensors"]
     assert y.tolist() == [STREAM] * 5
+
+
+def test_a_launch_on_another_stream_than_the_sessions_is_told(
+    packs: dict[str, Operator], runtime: FakeRuntime
+) -> None:
+    # the emulated device takes it for an error; a GPU would compute something wrong now and then
+    reply = runtime.run(packs["elsewhere"], [torch.ones(4)], {}, [torch.float32])
+    assert reply["error"].startswith(
+        "1 cudapack::Elsewhere (float32, node 'the_node'): cudaErrorInvalidResourceHandle"
+    )
 
 
 def test_what_a_launcher_refuses_is_told_with_operator_and_node(

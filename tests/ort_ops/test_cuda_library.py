@@ -24,7 +24,7 @@ from deployops.native.compilers import find_cxx
 from deployops.native.diagnostics import CompileError
 from deployops.ort_ops import Library, session
 from deployops.ort_ops.library import shipped_library
-from deployops.ort_ops.library_manifest import read_manifest
+from deployops.ort_ops.library_manifest import manifest_path, read_manifest
 from deployops.symbolic import registry
 from deployops.symbolic.operator import Operator
 from deployops.validation.backends import BACKENDS, Request
@@ -280,11 +280,15 @@ def test_the_shipped_operators_without_a_library_for_cuda_say_how_to_get_one(
     chosen = sys.modules[sessions.__module__]._shipped  # type: ignore[attr-defined]
     assert chosen(name, [CUDA]) == ()
     cpu, cuda = shipped_library("ort-cpu"), shipped_library("ort-cuda")
-    cpu.parent.mkdir(parents=True)
+    cpu.parent.mkdir(mode=0o700, parents=True)
     cpu.write_bytes(b"")
+    with pytest.raises(UsageError, match="no manifest beside it"):
+        chosen(name, [CUDA])
+    manifest_path(cpu).write_text("{}")
     with pytest.warns(UserWarning, match="`deployops compile --target ort-cuda` builds it"):
         assert chosen(name, [CUDA]) == (cpu,)
     cuda.write_bytes(b"")
+    manifest_path(cuda).write_text("{}")
     assert chosen(name, [CUDA]) == (cuda,)
     assert chosen(name, ["CPUExecutionProvider"]) == (cpu,)
 

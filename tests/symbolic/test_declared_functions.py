@@ -82,7 +82,7 @@ def test_a_backward_takes_a_gradient_of_each_output() -> None:
     with pytest.raises(DeclarationError, match=r"expected \(grad_y0, grad_y1, x\)"):
         op.backward(lambda g, x: g)
     op.backward(lambda a, b, x: a + 2 * b)
-    op.backward(lambda a, b, *args: a + 2 * b)
+    declare(pair).backward(lambda a, b, *args: a + 2 * b)
 
 
 def test_keyword_only_arguments_may_be_named_as_they_are() -> None:

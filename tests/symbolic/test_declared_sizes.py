@@ -170,6 +170,55 @@ def test_an_optional_input_that_is_absent_is_told() -> None:
     assert "without optional inputs, too" in checked
 
 
+def test_a_bound_that_depends_on_an_attribute_is_told() -> None:
+    checked, compiled = told(positives(lambda x, most=3: x.numel() * most))
+    assert "the size of `y` at @op.bound depends on the attribute `most`" in checked
+    assert "depends on the attribute `most`" in compiled
+    checked, compiled = told(positives(numel, lambda x, most=3: torch.sym_min(most, x.numel())))
+    assert "the size of `y` at @op.usual depends on the attribute `most`" in checked
+    assert "depends on the attribute `most`" in compiled
+
+
+def of_a_list(bound: Any, fake: Any) -> Operator:
+    def reference(first: Tensor, xs: list[Tensor]) -> Tensor:
+        whole = torch.cat([first, *xs])
+        return whole[whole > 3][: first.numel()]
+
+    k = next(_numbers)
+    op = operator(f"t_sizes::joined{k}", onnx=f"t_sizes::Joined{k}", dtypes=("float32",))(reference)
+    op.fake(fake)
+    op.samples(lambda draw: [(draw(40), [draw(5), draw(7)]), (draw(30), [draw(4)])])
+    op.bound(bound)
+    return op
+
+
+def of_vectors(first: Tensor, xs: list[Tensor]) -> Tensor:
+    (_,) = first.shape
+    return first.new_empty(new_size())
+
+
+@pytest.mark.parametrize(
+    ("bound", "fake"),
+    [
+        (lambda first, xs: first.numel() + sum(x.numel() for x in xs), of_vectors),
+        (lambda first, xs: first.numel(), lambda first, xs: first.new_empty(new_size())),
+    ],
+    ids=["of all tensors", "of an input of any rank"],
+)
+def test_a_bound_beside_a_list_that_is_no_size_of_an_input_is_told(bound: Any, fake: Any) -> None:
+    checked, compiled = told(of_a_list(bound, fake))
+    assert "is not always that of one input" in checked
+    assert "torch.cat" in checked
+    assert "depends on all tensors of a list" in compiled
+
+
+def test_a_bound_beside_a_list_that_is_the_size_of_an_input_is_right() -> None:
+    op = of_a_list(lambda first, xs: first.numel(), of_vectors)
+    result = check(op)
+    assert result.status == "passed", result.detail
+    assert data_sizes(op) is not None
+
+
 # --- declarations --------------------------------------------------------------------------------------------------
 
 

@@ -168,7 +168,9 @@ def test_a_missing_argument_is_named() -> None:
         ("float v", 1e39, "infinite"),
         ("float v", 1e-60, "zero"),
         ("str v", "a\0b", "NUL"),
-        ("int v", torch.tensor(3), "0-d tensor"),
+        ("int v", torch.tensor(3), "as a 0-d tensor"),
+        ("int[] v", [2, torch.tensor(3)], "as a 1-d int64 tensor"),
+        ("float[] v", [torch.tensor(3.0)], "as a 1-d tensor"),
     ],
 )
 def test_a_value_that_its_field_cannot_hold_is_refused(text: str, value: Any, reason: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import textwrap
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,60 @@ def test_what_did_not_change_is_not_compiled_again(pack: Path, nvcc: Nvcc) -> No
     again = build(pack, nvcc, "cubin")
     assert again.compiled == 0
     assert ([f.read_bytes() for f in again.files], again.manifest.read_bytes()) == before
+
+
+def described(code: DeviceCode) -> dict[str, str]:
+    """By file: its sha256, as the manifest says."""
+    operators = json.loads(code.manifest.read_text())["operators"]
+    files = [f for o in operators for f in o["files"].values()]
+    assert len({f["file"] for f in files}) == len(files)
+    return {f["file"]: f["sha256"] for f in files}
+
+
+def digests(folder: Path, *names: str) -> dict[str, str]:
+    return {name: sha256((folder / name).read_bytes()).hexdigest() for name in names}
+
+
+def test_the_manifest_describes_what_earlier_runs_wrote(pack: Path, nvcc: Nvcc) -> None:
+    out = pack.parent / "out"
+    build(pack, nvcc, "cubin", archs=[80, 90])
+    code = build(pack, nvcc, "ptx", archs=[80])
+    assert described(code) == digests(out, "scaled.sm_80.cubin", "scaled.sm_90.cubin", "scaled.ptx")
+    operators = json.loads(code.manifest.read_text())["operators"]
+    assert [(o["target"], o["archs"]) for o in operators] == [("cubin", [80, 90]), ("ptx", [80])]
+
+
+def test_the_manifest_describes_no_file_that_is_another_by_now(pack: Path, nvcc: Nvcc) -> None:
+    out, kernel = pack.parent / "out", pack.parent / "scaled.cuh"
+    build(pack, nvcc, "cubin", archs=[80, 90])
+    kernel.write_text(kernel.read_text().replace("* wide_t<T>(by.value)", "+ wide_t<T>(by.value)"))
+    code = build(pack, nvcc, "cubin", archs=[90])  # the other one is still made of the old kernel
+    assert described(code) == digests(out, "scaled.sm_80.cubin", "scaled.sm_90.cubin")
+    old, new = json.loads(code.manifest.read_text())["operators"]
+    assert old["kernel"]["sha256"] != new["kernel"]["sha256"]
+    assert new["kernel"]["sha256"] == sha256(kernel.read_bytes()).hexdigest()
+    assert {r["arch"] for k in old["kernels"] for r in k["resources"]} == {80} == set(old["archs"])
+    (out / "scaled.sm_80.cubin").write_bytes(b"another tool's")
+    assert described(build(pack, nvcc, "cubin", archs=[90])) == digests(out, "scaled.sm_90.cubin")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[",
+        "[]",
+        '{"format": 1, "operators": [{"name": "a::b"}]}',
+        '{"format": 2, "operators": 3}',
+        '{"format": 2, "operators": [null, 1, {"name": "a::b", "files": [], "target": "ptx"}]}',
+        '{"format": 2, "operators": [{"name": "a::b", "files": {"80": {"file": "../pack.py", "sha256": ""}}, "target": "ptx"}]}',
+        '{"format": 2, "operators": [{"name": "a::b", "files": {"80": {"file": "gone.ptx", "sha256": ""}}, "target": "ptx"}]}',
+    ],
+)
+def test_a_manifest_that_is_damaged_is_written_anew(pack: Path, nvcc: Nvcc, content: str) -> None:
+    (pack.parent / "out").mkdir()
+    (pack.parent / "out" / "kernels.json").write_text(content)
+    code = build(pack, nvcc, "ptx")
+    assert described(code) == digests(pack.parent / "out", "scaled.ptx")
 
 
 def test_an_error_is_at_the_users_line(pack: Path, nvcc: Nvcc) -> None:

@@ -17,6 +17,7 @@ from deployops.symbolic.operator import Operator
 from deployops.trt_plugins import library as plugin_library
 from deployops.trt_plugins.emulation.build import Sanitizer, device_jobs, kernel_flags
 from deployops.trt_plugins.headers import Headers
+from deployops.trt_plugins.kernel_digests import kernel_digests
 from deployops.trt_plugins.plan import make_plan
 
 HERE = Path(__file__).resolve().parent
@@ -78,11 +79,15 @@ def enqueued(
         source, count = re.subn(change.before, change.after, source)
         assert count
         sources[change.source] = (source, place)
-    jobs = [
-        CompileJob(f"{name} (enqueued)", source, compiler, kernel_flags(sanitize), (*includes, place))
-        for name, (source, place) in sources.items()
-    ]
-    objects = [cache.compile(job) for job in (*jobs, *device_jobs(compiler, sanitize))]
+
+    def compiled(name: str, source: str, place: Path) -> Path:
+        job = CompileJob(f"{name} (enqueued)", source, compiler, kernel_flags(sanitize), (*includes, place))
+        return cache.compile(job)
+
+    made = {name: compiled(name, source, place) for name, (source, place) in sources.items()}
+    digests = kernel_digests({unit.symbol: made[unit.operator] for unit in plan.units})
+    objects = [*made.values(), compiled("kernel digests", digests, PLUGINS)]
+    objects += [cache.compile(job) for job in device_jobs(compiler, sanitize)]
     address = ("-fsanitize=address,undefined",) if sanitize == "address" else ()
     library = cache.link(objects, compiler, ("-pthread", "-Wl,-Bsymbolic", *address), "libenqueued.so")
     program = folder / "enqueue"
@@ -138,6 +143,18 @@ def test_the_order_of_attributes_and_of_outputs_shows_in_the_numbers(
     change, expected = PLANTED[what]
     found = enqueued(pack, headers, tmp_path, change=change)
     assert found["cuts"] == expected != EXPECTED["cuts"]
+    assert found["parts"] == EXPECTED["parts"]
+
+
+@pytest.mark.parametrize("other", ["nullptr", "reinterpret_cast<cudaStream_t>(&tactic)"])
+def test_a_launch_on_another_stream_than_the_engines_is_reported(
+    other: str, pack: dict[str, Operator], headers: Headers, tmp_path: Path
+) -> None:
+    found = enqueued(
+        pack, headers, tmp_path, change=Change("trtpack::cuts", r"Stream\{stream,", f"Stream{{{other},")
+    )
+    assert re.match(r"\d+ trtpack::Cuts \(node 'the_node'\): .*cudaErrorInvalidResourceHandle", found["cuts"])
+    assert " | -77 -77 -77 -77 -77 -77 | " in found["cuts"]
     assert found["parts"] == EXPECTED["parts"]
 
 

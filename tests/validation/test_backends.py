@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from deployops.errors import NotCheckedError, UsageError
 from deployops.validation.backends import BACKENDS, Request, Runner, available, chosen
@@ -196,3 +196,21 @@ def test_threads_default_to_the_cores_that_may_be_used(
     monkeypatch.setattr(kinds, "usable_cores", lambda: 3)
     path = build([helper.make_node("Relu", ["x"], ["y"])], [("x", "float", [3])], [("y", "float", [3])])
     assert opened("onnxruntime", Request(onnx=path)).pools == {"onnxruntime intra-op": 3}
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "onnxruntime, optimiser off"])
+def test_a_bfloat16_model_without_kernels_says_what_can_be_done(tmp_path: Path, name: str) -> None:
+    value = helper.make_tensor_value_info
+    weights = helper.make_tensor("w", TensorProto.BFLOAT16, [3, 3], np.eye(3).ravel())
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "g",
+        [value("x", TensorProto.BFLOAT16, [2, 3])],
+        [value("y", TensorProto.BFLOAT16, [2, 3])],
+        [weights],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    onnx.save(model, str(tmp_path / "net.onnx"))
+    with pytest.raises(NotCheckedError, match=r"net\.onnx is a valid model") as caught:
+        BACKENDS[name].open(Request(onnx=tmp_path / "net.onnx", threads=1))
+    assert "export the model in float32 (or float16) and validate that" in str(caught.value)

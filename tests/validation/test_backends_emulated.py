@@ -108,6 +108,26 @@ def test_kernels_and_the_runtime_take_turns(
 
 
 @pytest.mark.slow
+def test_a_part_without_a_kernel_is_named_after_the_users_file(
+    build: Callable[..., Path], opened: Callable[[Path], Runner]
+) -> None:
+    nodes = [
+        relu("x", "r"),
+        N("Mul", ["r", "r"], ["m"], name="square"),
+        N("Add", ["m", "x"], ["y"], name="sum"),
+    ]
+    value = ("bfloat16", ["n", 3])
+    path = build(nodes, [("x", *value)], [("y", *value)], domains={"deployops": 1})
+    runner = opened(path.rename(path.with_name("net.onnx")))
+    with pytest.raises(NotCheckedError, match=r"has no kernel for Add\(bfloat16\)") as caught:
+        runner.run([("x", np.ones((2, 3), ml_dtypes.bfloat16))])
+    text = str(caught.value)
+    assert "net.onnx (its part from Mul `square` to Add `sum`) is a valid model" in text
+    assert "0.onnx" not in text
+    assert "export the model in float32 (or float16)" in text
+
+
+@pytest.mark.slow
 def test_attributes_reach_the_kernel(build: Callable[..., Path], opened: Callable[[Path], Runner]) -> None:
     """x / sqrt(mean(x²) + eps) · w, with an eps that nobody has as a default, and a constant for a weight."""
     node = N("RMSNorm", ["x", "w"], ["y"], domain="deployops", eps=0.5)

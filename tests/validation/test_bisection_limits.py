@@ -436,9 +436,8 @@ def test_a_file_in_another_precision_than_the_original(blocks: File, tmp_path: P
     narrow = seeded(Blocks(3), torch.float16)
     path = exported(narrow, x(2, 7, 16, dtype=torch.float16), tmp_path / "half.onnx")
     faulty = edited(path, attribute("layer_norm_1", "epsilon", 0.1))
-    graph = onnx.load(str(faulty)).graph
     sample = deployops.validation.Sample("here", (x(3, 7, 16),))
-    original, samples = in_the_files_precision(Original(net), graph, [sample])
+    original, samples = in_the_files_precision(Original(net), onnx.load(str(faulty)), [sample])
     assert original.apart
     found = bisect(original, faulty, samples[0], Cell("here", "*", "onnxruntime", "failed"), opener())
     assert found.culprit is not None, found.text

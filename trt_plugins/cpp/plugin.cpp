@@ -64,7 +64,7 @@ Plugin::Plugin(const PluginSpec& spec, const char* node, const PluginFieldCollec
       reserved_(std::make_shared<Reserved>(spec.rows.count, fields)),
       inputs_(spec, absent_inputs(fields)),
       timing_id_(std::string(spec.domain) + "::" + spec.op_type + " " + spec.version + " " + spec.fingerprint + " " +
-                 attributes_->text()) {
+                 spec.kernel + " " + attributes_->text()) {
   for (int64_t k : inputs_.absent()) absent_ += (absent_.empty() ? "" : ",") + std::to_string(k);
   if (!absent_.empty()) timing_id_ += " without " + absent_;
 }

@@ -30,6 +30,7 @@ struct PluginSpec {
   void (*shapes)(const SymbolicTensor* inputs, SymbolicShape* outputs);
   DataSizes data_sizes;
   const Launcher* (*launcher)();
+  const char* kernel;  // a digest of the launcher's object: what TensorRT has timed of another one does not hold
 };
 
 Table<PluginSpec> plugin_table();

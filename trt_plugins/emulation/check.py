@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import DeclarationError, DeployOpsError, NotCheckedError, UsageError
 from .build import Sanitizer
+from .calls import LARGE, LOW, NAN, ZERO, Layout
 from .faults import EmulationError
 from .library import EmulatedLibrary, emulated_library
 
@@ -34,18 +35,40 @@ _MOST_FAULTS = 6  # after so many of one operator, the rest of its runs tell no 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How one run is made: the order of threads, and where tensors lie in memory."""
+    """How one run is made: the order of threads, where tensors lie, and what is in memory that nobody has written."""
 
     seed: int
-    alignment: int  # of tensors that end at a guard; 0: they begin at one
+    layout: Layout
+    fill: int
 
     def __str__(self) -> str:
         order = "threads in their order" if self.seed == 0 else f"schedule {self.seed}"
-        return order if self.alignment != 1 else f"{order}, unaligned tensors"
+        return f"{order}, {LAYOUTS[self.layout]}, {FILLS[self.fill]}"
 
 
-# Aligned for accesses of 16 bytes; as unaligned as a slice can be; with the guard in front.
-_PLANS = (_Plan(0, 16), _Plan(1, 1), _Plan(2, 0))
+# For messages.
+LAYOUTS = {
+    Layout(16): "aligned tensors",
+    Layout(1): "unaligned tensors",
+    Layout(0): "tensors behind a guard",
+    Layout(16, inputs=1): "unaligned inputs",
+    Layout(16, inputs=0, outputs=1): "unaligned outputs",
+}
+FILLS = {
+    NAN: "unwritten memory NaN",
+    LARGE: "unwritten memory large",
+    LOW: "unwritten memory large and negative",
+    ZERO: "unwritten memory 0",
+}
+_ALIKE = tuple(
+    _Plan(seed, layout, fill)
+    for seed, (layout, fill) in enumerate(zip(list(LAYOUTS)[:3], (NAN, LARGE, LOW), strict=True))
+)
+# Inputs that begin elsewhere than outputs.
+_MIXED = tuple(
+    _Plan(seed, layout, fill)
+    for seed, (layout, fill) in enumerate(zip(list(LAYOUTS)[3:], (ZERO, NAN), strict=True), len(_ALIKE))
+)
 
 
 def emulate(
@@ -58,9 +81,10 @@ def emulate(
 ) -> list[CheckResult]:
     """Run the CUDA kernels (`NAME.cuh`) of operators on their samples; a result for each operator.
 
-    Every run finds accesses beyond a tensor or beyond dynamic shared memory, writes into inputs, misaligned accesses,
-    threads that miss a barrier, lanes that miss a shuffle, deadlocks, launches that no device takes, and shared
-    memory or outputs that are used unwritten (they begin as NaN).
+    Every run finds writes beside a tensor, accesses beyond dynamic shared memory, writes into inputs, misaligned
+    accesses, threads that miss a barrier, lanes that miss a shuffle, deadlocks, launches that no device takes, and those
+    on another stream than the one given. Memory that is used unwritten shows in the results: it begins as NaN, as large
+    numbers of either sign, or as 0, by turns; and tensors lie elsewhere in memory, inputs and outputs alike or not.
 
     Args:
         sanitize: "address": besides, AddressSanitizer (static shared memory, local arrays) and
@@ -117,9 +141,13 @@ def _check(library: EmulatedLibrary, op: Operator, tally: Tally, sanitize: Sanit
 
 def _plans(tactics: int, number: int, sanitize: Sanitizer | None) -> Iterator[tuple[int, _Plan]]:
     for tactic in range(tactics):
-        # Sanitizers see the same whatever the schedule.
-        some = _PLANS if sanitize is None else (_PLANS[(number + tactic) % len(_PLANS)],)
-        for plan in some:
+        if sanitize is not None:  # they see the same whatever the schedule
+            plans = (*_ALIKE, *_MIXED)
+            yield tactic, plans[(number + tactic) % len(plans)]
+            continue
+        # Both of the mixed ones for each sample, and in turn for its tactics.
+        mixed = _MIXED if tactics == 1 else (_MIXED[(number + tactic) % len(_MIXED)],)
+        for plan in (*_ALIKE, *mixed):
             yield tactic, plan
 
 
@@ -169,7 +197,8 @@ def _check_one(
             kwargs,
             tactic=tactic,
             seed=plan.seed,
-            alignment=plan.alignment,
+            layout=plan.layout,
+            fill=plan.fill,
             like=judge.by_torch,
         )
     except EmulationError as e:

@@ -24,8 +24,9 @@ _FRAME = re.compile(r"^\s*#\d+ 0x[0-9a-f]+ in (.+?) (\S*include-\d+/\S+)$", re.M
 
 
 def with_places(text: str, library: Path, folders: Sequence[Path]) -> str:
-    """A message with `<pc …>` and roles replaced: `at kernels/swish.cuh:33`."""
+    """A message with `<pc …>`, `<kernel …>` and roles replaced: `at kernels/swish.cuh:33`, `swish_kernel<float>`."""
     text = re.sub(r"<pc (0x[0-9a-f]+)>", lambda m: f"at {_place(library, m[1], tuple(folders))}", text)
+    text = re.sub(r"<kernel (0x[0-9a-f]+)>", lambda m: _kernel(library, m[1]), text)
     return _named(text, folders)
 
 
@@ -55,6 +56,28 @@ def _place(library: Path, offset: str, folders: tuple[Path, ...]) -> str:
     own = next((line for line in lines if f"include-{len(folders) - 1}/" in line), None)
     called = f" (called from {own})" if own is not None and own != lines[0] else ""
     return _named(lines[0] + called, folders)
+
+
+@lru_cache(maxsize=256)
+def _kernel(library: Path, offset: str) -> str:
+    """The name of the function at an offset, without its parameters."""
+    try:
+        done = run([find_binutils("addr2line"), "-f", "-C", "-e", library, offset], limit=60)
+    except DeployOpsError:
+        return f"at offset {offset} of {library.name}"
+    name = done.out.partition("\n")[0].replace("(anonymous namespace)::", "").removeprefix("void ")
+    name = _without_parameters(name).removeprefix("deployops::")
+    return f"`{name}`" if name.strip("?") else f"at offset {offset} of {library.name}"
+
+
+def _without_parameters(name: str) -> str:
+    """`f<(T)1>(int (*)(int))` -> `f<(T)1>`."""
+    depth = 0
+    for k in range(len(name) - 1, -1, -1) if name.endswith(")") else ():
+        depth += {")": 1, "(": -1}.get(name[k], 0)
+        if depth == 0:
+            return name[:k]
+    return name
 
 
 def end_of_process(said: str, code: int, library: Path, folders: Sequence[Path]) -> str:

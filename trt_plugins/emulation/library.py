@@ -17,7 +17,7 @@ from ...errors import NotCheckedError, UsageError
 from ...native.compilers import Compiler
 from ...native.processes import run as run_program
 from .build import Built, Sanitizer, build
-from .calls import Call, Reply
+from .calls import ALIGNED, NAN, Call, Layout, Manner, Reply
 from .child_process import ChildEnded, ChildProcess
 from .fault_text import end_of_process, with_places
 from .faults import EmulationError, KernelFault, KernelRefusal
@@ -88,7 +88,8 @@ class EmulatedLibrary:
         tactic: int = 0,
         seed: int = 0,
         workers: int = 0,
-        alignment: int = 16,
+        layout: Layout = ALIGNED,
+        fill: int = NAN,
         like: Sequence[torch.Tensor] | None = None,
     ) -> list[torch.Tensor]:
         """Run an operator's kernel on the emulated device; the outputs as the ONNX node has them.
@@ -100,8 +101,9 @@ class EmulatedLibrary:
             tactic: which way, below `tactics(op)`.
             seed: of the schedule of threads and blocks; 0: in their order.
             workers: threads of the operating system; 0: one per core. One under a sanitizer.
-            alignment: bytes. Tensors end at memory that may not be touched, as far as this allows; 0: they begin
-                there.
+            layout: where tensors lie: aligned to 16 bytes and, as far as this allows, up to memory that may not be
+                touched, where nothing else is said.
+            fill: the byte of which outputs, workspace and shared memory are made before somebody writes them.
             like: tensors with the outputs' shapes and dtypes; None: the fake kernel tells them. Where the data
                 decides a size, its declared upper bound does, and the kernel says how much of it counts.
 
@@ -113,7 +115,8 @@ class EmulatedLibrary:
         if isinstance(op, str):
             op = self._operator(op)
         number = self._number(op)
-        call, expected = packed(op, number, args, kwargs or {}, (tactic, seed, workers, alignment), like)
+        manner = Manner(tactic, seed, workers, layout, fill)
+        call, expected = packed(op, number, args, kwargs or {}, manner, like)
         reply = self._answer(call, op)
         if reply.outcome == "refused":
             raise KernelRefusal(f"{op.name}: {reply.text}")

@@ -12,7 +12,7 @@ from ...native.data_sizes import data_sizes, size_names
 from ...native.signature import kernel_rows
 from ...symbolic import dtypes
 from ...symbolic.bounded_outputs import bounded_outputs
-from .calls import Call, Memory
+from .calls import Call, Manner, Memory
 from .faults import KernelFault, KernelRefusal
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def packed(
     number: int,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    how: tuple[int, int, int, int],
+    manner: Manner,
     like: Sequence[torch.Tensor] | None,
 ) -> tuple[Call, Expected]:
     interface = op.interface
@@ -66,18 +66,7 @@ def packed(
     kinds = [(a.name, a.onnx_type) for a in interface.attributes]
     kinds += [(name, "INT") for name in interface.count_attributes]
     attributes = tuple((kind, bound.attributes.get(name)) for name, kind in kinds)
-    tactic, seed, workers, alignment = how
-    call = Call(
-        number,
-        kernel_row(op, bound.tensors),
-        tactic,
-        seed,
-        workers,
-        alignment,
-        inputs,
-        attributes,
-        tuple(outputs),
-    )
+    call = Call(number, kernel_row(op, bound.tensors), manner, inputs, attributes, tuple(outputs))
     numbers = [() if decided is None else decided.numbers[o.name] for o in interface.outputs]
     return call, Expected(shapes, numbers, sizes)
 

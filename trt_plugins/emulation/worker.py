@@ -16,12 +16,13 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from ...native.cpu_library import AttributeRef, OperatorCall, TensorRef, fill_list
-from .calls import Call, Memory, Reply
+from .calls import ALIGNED, Call, Memory, Reply
 
 __all__ = ["main", "operator_call"]
 
 _TEXT_SIZE = 4096
-Place = Callable[[Any, "Memory | None", int, "list[Any]"], None]
+# Of an argument: its `TensorRef`, itself, and where it is to begin (see `Layout`).
+Place = Callable[[Any, "Memory | None", "int | None", "list[Any]"], None]
 
 
 class _Library:
@@ -33,10 +34,12 @@ class _Library:
         self._c.deployops_emulated_memory.argtypes = (
             ctypes.c_size_t,
             ctypes.c_size_t,
+            ctypes.c_size_t,
             ctypes.c_int,
             ctypes.c_int,
             ctypes.c_char_p,
         )
+        self._c.deployops_emulated_fill.argtypes = (ctypes.c_ubyte,)
         self._c.deployops_emulated_run.argtypes = (
             ctypes.c_size_t,
             ctypes.c_size_t,
@@ -48,6 +51,7 @@ class _Library:
             ctypes.c_size_t,
         )
         self._c.deployops_emulated_catch_faults()
+        self._layout = ALIGNED
 
     def tactics(self) -> list[int]:
         """How many ways each operator has."""
@@ -58,11 +62,21 @@ class _Library:
 
     def run(self, call: Call) -> Reply:
         held: list[Any] = []
+        manner = call.manner
+        self._layout = manner.layout
+        self._c.deployops_emulated_fill(manner.fill)
         try:
             packed, outputs = operator_call(call, self._place, held)
             text = ctypes.create_string_buffer(_TEXT_SIZE)
             outcome = self._c.deployops_emulated_run(
-                call.operator, call.row, call.tactic, call.seed, call.workers, packed, text, _TEXT_SIZE
+                call.operator,
+                call.row,
+                manner.tactic,
+                manner.seed,
+                manner.workers,
+                packed,
+                text,
+                _TEXT_SIZE,
             )
             if outcome:
                 return Reply("refused" if outcome == 1 else "failed", text.value.decode(errors="replace"))
@@ -74,7 +88,7 @@ class _Library:
         finally:
             self._c.deployops_emulated_release()
 
-    def _place(self, ref: Any, memory: Memory | None, alignment: int, held: list[Any]) -> None:
+    def _place(self, ref: Any, memory: Memory | None, offset: int | None, held: list[Any]) -> None:
         """Put a tensor into memory of its own."""
         ref.rank = -1
         if memory is None:
@@ -82,8 +96,14 @@ class _Library:
         sizes = (ctypes.c_int64 * max(len(memory.sizes), 1))(*memory.sizes)
         held.append(sizes)
         writable = memory.content is None or memory.overwritten
+        alignment = self._layout.alignment if offset is None else 16
         address = self._c.deployops_emulated_memory(
-            memory.size, max(alignment, memory.item_size), alignment != 0, writable, memory.name.encode()
+            memory.size,
+            max(alignment, memory.item_size),
+            offset or 0,
+            alignment != 0,
+            writable,
+            memory.name.encode(),
         )
         if address is None:
             raise MemoryError(f"no memory for {memory.name}: {memory.size} bytes")
@@ -98,14 +118,15 @@ def operator_call(call: Call, place: Place, held: list[Any]) -> tuple[OperatorCa
     `place`: gives a tensor memory: fills its `TensorRef`; an argument that is absent is None.
     """
     inputs = (TensorRef * max(len(call.inputs), 1))()
-    for ref, memory in zip(inputs, call.inputs, strict=False):
-        place(ref, memory, call.alignment, held)
+    layout = call.manner.layout
+    for k, memory in enumerate(call.inputs):
+        place(inputs[k], memory, layout.input_offset(k, memory.item_size) if memory else None, held)
     outputs = (TensorRef * max(len(call.outputs), 1))()
     for k, output in enumerate(call.outputs):
         if isinstance(output, int):  # the operator writes into this argument
             outputs[k] = inputs[output]
         else:
-            place(outputs[k], output, call.alignment, held)
+            place(outputs[k], output, layout.output_offset(k, output.item_size), held)
     held += [inputs, outputs]
     return OperatorCall(None, inputs, len(call.inputs), _attribute_refs(call, held), outputs, None), outputs
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from ...symbolic.shown_bytes import shown_bytes
+
 __all__ = ["advice_for"]
 
 # From the sources of the ONNX parser (10.1 to 11.1), the builder of TensorRT-RTX 1.7.1, and public threads. What none of them
@@ -20,12 +22,13 @@ _ADVICE: tuple[tuple[str, str], ...] = (
         "give the shapes to build for: --profile 'x=1x3x224x224,8x3x224x224,32x3x224x224'",
     ),
     (
-        r"[Cc]ould not find any implementation for node",
+        r"[Cc]ould not find any implementation for node|no tactics to implement the operation",
         "no kernel does this node within the limits: allow more --workspace where it was limited; otherwise TensorRT has none "
         "for these types and shapes on the GPU that is built for, and another precision or a plugin helps",
     ),
     (
-        r"bad_alloc|[Oo]ut ?[Oo]f ?[Mm]emory|OUT_OF_MEMORY|cudaErrorMemoryAllocation|[Rr]equested amount of .*memory",
+        r"bad_alloc|[Oo]ut ?[Oo]f ?[Mm]emory|OUT_OF_MEMORY|cudaErrorMemoryAllocation|[Rr]equested amount of .*memory"
+        r"|Requested size was \d+ bytes",
         "memory ran out: limit --workspace, build for smaller largest shapes, or on a machine with more",
     ),
     (
@@ -67,6 +70,18 @@ _ADVICE: tuple[tuple[str, str], ...] = (
 )
 
 
-def advice_for(text: str) -> str:
-    """What to do about a message; "" where nothing is known."""
+_NO_TACTIC = re.compile(r"workspace|[Cc]ould not find any implementation for node")
+_REQUESTED = re.compile(r"Requested size was (\d+) bytes")  # all that TensorRT-RTX says of some layers
+
+
+def advice_for(text: str, workspace: int | None = None) -> str:
+    """What to do about a message; "" where nothing is known. `workspace`: the limit in bytes, where there was one."""
+    if workspace is not None:
+        requested = _REQUESTED.search(text)
+        if _NO_TACTIC.search(text) or (requested is not None and int(requested[1]) > workspace):
+            size = "more" if requested is None else f"more than {shown_bytes(int(requested[1]))}"
+            return (
+                f"the --workspace of {shown_bytes(workspace)} may be too small for a layer: give {size}, or leave the option out "
+                "for TensorRT's own limit"
+            )
     return next((advice for pattern, advice in _ADVICE if re.search(pattern, text)), "")

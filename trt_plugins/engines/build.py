@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...errors import DeployOpsError, NotCheckedError, UsageError
 from ...native.file_contents import FILES
 from ...native.output_files import replace_file
+from ...symbolic.plugin_attributes import PLUGIN_ATTRIBUTES
 from ..manifest import manifest_path
 from .cache import EngineCache, cache_key
 from .child import WorkerEnd, ask_worker
@@ -230,6 +231,7 @@ class _Building:
                 "value_inputs": [i.name for i in self.source.inputs if holds_values(i)],
                 "dtypes": {t.name: t.dtype for t in (*self.source.inputs, *self.source.outputs)},
                 "custom_types": _custom_types(self.source.proto),
+                "attributes": _attributes(prepared.proto),
                 "workspace": request.workspace,
                 "in_place": request.in_place,
                 "exact_float32": request.precision == "fp32",
@@ -239,7 +241,7 @@ class _Building:
             }
         )
         if end.outcome != "built":
-            raise BuildError(explain_end(end, self.source, tensorrt, request.plugins))
+            raise BuildError(explain_end(end, self.source, tensorrt, request.plugins, request.workspace))
         after = _states(before)
         changed = [path.name for path, state in before.items() if after.get(path) != state]
         if changed:  # else the record, and the cache, would promise what the engine was not built from
@@ -328,6 +330,20 @@ def _custom_types(proto: onnx.ModelProto) -> list[str]:
         return node.domain not in _PARSERS_OWN
 
     return sorted({node.op_type for graph in graphs_of(proto) for node in graph.node if own(node)})
+
+
+def _attributes(proto: onnx.ModelProto) -> dict[str, list[str]]:
+    """Of the nodes that only a plugin can run: by type, the attributes that are meant for it."""
+    import onnx
+
+    bodies = {function.name for function in proto.functions}
+    found: dict[str, set[str]] = {}
+    for node in (node for graph in graphs_of(proto) for node in graph.node):
+        if node.op_type not in bodies and not (
+            node.domain in STANDARD_DOMAINS and onnx.defs.has(node.op_type)
+        ):
+            found.setdefault(node.op_type, set()).update(a.name for a in node.attribute)
+    return {kind: sorted(names - PLUGIN_ATTRIBUTES) for kind, names in found.items()}
 
 
 def _digest(path: Path) -> str:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,11 @@ from ...native.file_lock import locked_file
 from ...native.store_fallback import Stores
 from .record import EngineRecord, KeptFloat32, PluginFile, TensorRecord
 
-__all__ = ["EngineCache", "cache_key"]
+__all__ = ["EngineCache", "cache_key", "own_files"]
 
 _FORMAT = "engine 1"  # of keys and entries; another one starts anew
 _SUFFIX = ".engine"
+_PACKAGES = ("native", "symbolic", "trt_plugins")
 _SIZE_LIMIT = 8 << 30  # bytes, of the whole folder, where engines are put into it
 
 
@@ -35,13 +37,22 @@ def cache_key(**parts: Any) -> str:
     return sha256(text.encode()).hexdigest()
 
 
+def own_files() -> list[Path]:
+    """All that decides what is refused, warned of and handed to TensorRT.
+
+    Whole packages: what a check imports, at its head or on its way, is nowhere else (tests/test_structure.py).
+    """
+    root = Path(__file__).resolve().parent.parent.parent
+    inside = (path for package in _PACKAGES for path in (root / package).rglob("*"))
+    return sorted(path for path in (root / "errors.py", *inside) if path.suffix in (".py", ".json"))
+
+
 @functools.cache
-def _ours() -> str:
-    """The code that makes the model and the request from what the user gave."""
-    folder = Path(__file__).resolve().parent
-    files = [*sorted(folder.rglob("*.py")), folder.parent / "fitted_nodes.py"]
-    digests = [[path.name, FILES.digest(str(path))] for path in files]
-    return sha256(json.dumps(digests).encode()).hexdigest()
+def _ours() -> list[str]:
+    """What a build is checked and prepared with: our code and data, and onnx, whose schemas say what an operator takes."""
+    root = Path(__file__).resolve().parent.parent.parent
+    digests = [[str(path.relative_to(root)), FILES.digest(str(path))] for path in own_files()]
+    return [sha256(json.dumps(digests).encode()).hexdigest(), version("onnx")]
 
 
 class EngineCache:

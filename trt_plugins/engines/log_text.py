@@ -15,6 +15,8 @@ MOST_LENGTH = 600
 _PLACE = re.compile(
     r"^(?:\[[\w./-]+\.(?:cpp|h|hpp|inl|cu)[^\]]*\]|[\w./-]+\.(?:cpp|h|hpp|inl|cu)(?:::?\w+)*):?\s+"
 )
+# The same after a semicolon: `…; [tactic.cpp:264: run] Error during tactic selection`
+_INNER_PLACE = re.compile(r"; \[[\w./-]+\.(?:cpp|h|hpp|inl|cu)[^\]]*\] ")
 # `IBuilder::buildSerializedNetwork: Error Code 1: Myelin (…)`
 _CODE = re.compile(r"^(?:\w+(?:::\w+)*: )?Error Code \d+: [\w ]+ \((?P<text>.*)\)\.?$", re.DOTALL)
 _SOURCE = re.compile(r"\.? In \w+ at \S+\.(?:cpp|h|hpp|inl|cu):\d+")
@@ -49,7 +51,7 @@ def _line(text: str) -> str:
     assertion = _ASSERTION.match(text)
     if assertion is not None:
         text = assertion["quoted"] or assertion["told"]
-    return _SOURCE.sub("", text)
+    return _INNER_PLACE.sub("; ", _SOURCE.sub("", text))
 
 
 def errors_in(said: Sequence[Said]) -> list[str]:

@@ -27,31 +27,47 @@ _MOST_WARNINGS = 20
 _LOG_LINES = 3
 _NAME_LENGTH = 120
 
+_PLUGIN = "[deployops] "  # before each line of `report_error` (trt_plugins/cpp/messages.cpp)
+
 _NOT_FOUND = re.compile(r"Plugin not found|could not find plugin|getPluginCreator|plugin creator version")
 # True of every model with such inputs; nothing is to be done about them.
 _NO_WARNING = re.compile(r"Make sure input .* has Int64 binding")
 
 
-def explain_end(end: WorkerEnd, source: SourceModel, tensorrt: TensorRT, plugins: Sequence[Path] = ()) -> str:
-    """Why a build ended without an engine, for an error."""
-    details = end.details
+def explain_end(
+    end: WorkerEnd,
+    source: SourceModel,
+    tensorrt: TensorRT,
+    plugins: Sequence[Path] = (),
+    workspace: int | None = None,
+) -> str:
+    """Why a build ended without an engine, for an error. `workspace`: its limit in bytes, where there was one."""
+    details, said = end.details, [*_plugin_errors(end.log), *end.said]
     reason, text = details.get("reason"), details.get("text", "")
     what = f"{tensorrt.name} builds no engine of {source.path.name}"
     if reason == "parse":
-        errors = list(_parse_errors(details, end.said, source, tensorrt, plugins))
+        errors = list(_parse_errors(details, said, source, tensorrt, plugins))
         return _listed(f"{what}: its parser refuses", errors)
     if reason == "taken":
         return _taken(details["types"], source, tensorrt)
+    if reason == "ignored":
+        return _ignored(details["attributes"], source, tensorrt)
     if reason == "dtypes":
         return _other_dtypes(details["tensors"], source, tensorrt)
     if reason == "values":
         return _no_values(details["inputs"], source)
     if reason == "memory":
         return f"{what}: memory ran out while {end.step}. Build on a machine with more"
-    told = [_advised(_located(one, source)) for one in errors_in([("error", text), *end.said])]
+    told = [_advised(_located(one, source), workspace) for one in errors_in([("error", text), *said])]
     if reason == "profile":
         return _listed(f"{tensorrt.name} refuses profile {details['number']}", told)
     return "\n  ".join(told) if end.outcome == "usage" else _listed(what, told)
+
+
+def _plugin_errors(log: str) -> list[Said]:
+    """What plugins of ours wrote on the standard error: while a model is parsed, TensorRT-RTX 1.7 gives them no logger."""
+    lines = [line.removeprefix(_PLUGIN) for line in log.splitlines() if line.startswith(_PLUGIN)]
+    return [("error", line) for line in dict.fromkeys(lines) if line.strip()]
 
 
 def explain_crash(end: WorkerEnd, tensorrt: TensorRT) -> str:
@@ -99,8 +115,8 @@ def _listed(what: str, errors: Sequence[str]) -> str:
     return f"{what}:\n  {shown}{more}"
 
 
-def _advised(text: str) -> str:
-    advice = advice_for(text)
+def _advised(text: str, workspace: int | None = None) -> str:
+    advice = advice_for(text, workspace)
     return f"{shortened(text)}\n    {advice}" if advice else shortened(text)
 
 
@@ -141,15 +157,19 @@ def _parse_errors(
         elif error["text"] == "false" and error["operator"]:  # the whole of what it says of some operators
             text = _no_operator(error["operator"], tensorrt)
         else:
-            # what a plugin of ours said of this node comes first
-            ours = [
-                plain(t) for _, t in said if node is not None and node.name and f"(node '{node.name}')" in t
-            ]
+            ours = [] if node is None else _plugin_words(node, said)
             told = plain(error["text"]).removeprefix(f"{error['name']}: ")
             text = _advised("; ".join(dict.fromkeys([*ours, told])))
         yield f"{where}: {text}" if where else text
     if not details["errors"]:
         yield from (_advised(_located(text, source)) for text in errors_in(said))
+
+
+def _plugin_words(node: onnx.NodeProto, said: Sequence[Said]) -> list[str]:
+    """What a plugin of ours said of this node, which `title_of` begins with it (trt_plugins/cpp/plugin.cpp)."""
+    name = re.escape(node.name) if node.name else ".*?"  # the parser gives a name to one that has none
+    title = re.compile(rf"{re.escape(f'{node.domain}::{node.op_type}')}( \(node '{name}'\))?: ")
+    return [plain(text[m.end() :]) for _, text in said if (m := title.match(text))]
 
 
 def _where(error: Mapping[str, Any], node: onnx.NodeProto | None, source: SourceModel) -> str:
@@ -234,6 +254,23 @@ def _taken(types: Sequence[str], source: SourceModel, tensorrt: TensorRT) -> str
     )
     listed = _listed(what, [_label(node) for node in nodes])
     return f"{listed}\nGive the operator another ONNX name (`onnx=` in its declaration), and export the model again"
+
+
+def _ignored(
+    found: Sequence[tuple[str, Sequence[str], Sequence[str]]], source: SourceModel, tensorrt: TensorRT
+) -> str:
+    listed = []
+    for kind, names, known in found:
+        fields = ", ".join(known[:10]) or "it has none"
+        listed += [
+            f"{_label(node)}: the plugin knows no attribute {', '.join(map(repr, unknown))} ({shortened(fields)})"
+            for node in (n for g in graphs_of(source.proto) for n in g.node if n.op_type == kind)
+            if (unknown := [a.name for a in node.attribute if a.name in names])
+        ]
+    what = f"{tensorrt.name} would leave out attributes of nodes of {source.path.name} without a word"
+    return (
+        f"{_listed(what, listed)}\nGive the library that the model was exported for, or remove the attributes"
+    )
 
 
 def _other_dtypes(tensors: Sequence[Sequence[str]], source: SourceModel, tensorrt: TensorRT) -> str:

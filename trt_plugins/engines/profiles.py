@@ -180,8 +180,16 @@ def _disorder(name: str, where: str, sizes: Sequence[int]) -> str:
 def _outside(model: SourceModel, name: str, dim: str, sizes: Sequence[int]) -> str:
     declared = model.ranges.get(dim)
     wrong = [size for size in sizes if declared is not None and not declared.allows(size)]
-    if not wrong:
+    if declared is None or not wrong:
         return ""
+    if all(declared.within(size) for size in wrong):
+        size, multiple = wrong[0], declared.multiple
+        near = [near for k in (0, 1) if declared.allows(near := (size // multiple + k) * multiple)]
+        return (
+            f"`{name}`: `{dim}` was exported for {declared}, and {size} is no multiple of {multiple}: give "
+            f"{' or '.join(map(str, near)) or 'one that is'}"
+        )
+    wrong = [size for size in wrong if not declared.within(size)]
     return (
         f"`{name}`: `{dim}` was exported for {declared}, and {wrong[0]} is outside: the model was traced and checked within "
         "this range. Export it again with a wider one"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...symbolic.graph_inspection.findings import FAILS
 from ..inspection.check import check_model
 from ..inspection.tensorrt_limits import limits_for
-from ..library_manifest import read_plugins
+from ..library_manifest import PluginManifest, read_plugins
+from ..manifest import manifest_path
 
 if TYPE_CHECKING:
     import onnx
@@ -37,12 +38,13 @@ def silent_faults(
 
     Args:
         model: as the parser will read it.
-        plugins: libraries; of those without a manifest nothing is known.
+        plugins: libraries; for those without a manifest a warning says what is not checked.
         archs: what the engine is for, "sm89"; TensorRT-RTX without: 8.0 and newer.
     """
     version = re.match(r"[0-9]+(\.[0-9]+){1,3}", tensorrt.version)
     if version is None:
-        return "", ("whether bodies run instead of plugins: not checked, TensorRT's version is not known",)
+        text = "whether attributes reach plugins as they are, and whether bodies run instead of plugins"
+        return "", (f"{text}: not checked, TensorRT's version is not known",)
     limits = limits_for(tensorrt.flavor, version[0])
     if not archs and tensorrt.flavor == "tensorrt-rtx":
         archs = ["sm80"]
@@ -52,7 +54,20 @@ def silent_faults(
     faults = [f for f in findings if f.kind in _SILENT and f.severity == FAILS]
     more = f"\n  and {len(faults) - _MOST} more" if len(faults) > _MOST else ""
     text = "".join(f"\n  {_text(f)}\n    {f.advice}" for f in faults[:_MOST]) + more
-    return text, tuple(f"{_text(f)}. {f.advice}" for f in findings if f.kind in _TOLD and f.severity != FAILS)
+    told = (f"{_text(f)}. {f.advice}" for f in findings if f.kind in _TOLD and f.severity != FAILS)
+    return text, (*told, *_not_checked(model, manifests))
+
+
+def _not_checked(model: onnx.ModelProto, manifests: Sequence[PluginManifest]) -> Iterator[str]:
+    """What only a manifest tells; TensorRT itself says which attributes a plugin has, and `worker_build` looks at them."""
+    bodies = ", whether bodies of the model run in the place of its plugins" if model.functions else ""
+    for manifest in manifests:
+        if manifest.plugins is None:
+            yield (
+                f"not checked, as {manifest.name} has no manifest beside it: whether its plugins read the attributes by their "
+                f"types and counts{bodies}, and whether it has code for the GPUs. `deployops compile` writes one: copy "
+                f"{manifest_path(manifest.path).name} along with the library"
+            )
 
 
 def _text(finding: Finding) -> str:

@@ -57,8 +57,12 @@ class SizeRange:
         text = f"{self.low}..{'' if self.high is None else self.high}"
         return text if self.multiple == 1 else f"{text}%{self.multiple}"
 
+    def within(self, size: int) -> bool:
+        """Whether it is between the smallest and the largest, whatever the multiple."""
+        return self.low <= size and (self.high is None or size <= self.high)
+
     def allows(self, size: int) -> bool:
-        return self.low <= size and (self.high is None or size <= self.high) and size % self.multiple == 0
+        return self.within(size) and size % self.multiple == 0
 
 
 @dataclass(frozen=True, slots=True)

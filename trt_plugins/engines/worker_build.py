@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +178,9 @@ class _Build:
         taken = [op for op in request["custom_types"] if self._parser.supports_operator(op)]
         if taken:
             raise Refused("refused", reason="taken", types=taken)
+        ignored = list(_ignored(request["attributes"], trt.get_plugin_registry()))
+        if ignored:
+            raise Refused("refused", reason="ignored", attributes=ignored)
         network = self._network
         tensors = [network.get_input(k) for k in range(network.num_inputs)]
         tensors += [network.get_output(k) for k in range(network.num_outputs)]
@@ -296,6 +299,29 @@ def _network_flags(trt: Any) -> int:
 
 def _creators(registry: Any) -> list[list[str]]:
     return sorted([c.plugin_namespace, c.name, c.plugin_version] for c in registry.all_creators)
+
+
+def _ignored(
+    attributes: Mapping[str, Sequence[str]], registry: Any
+) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Types of nodes with attributes that no plugin of their name has a field for, and the fields that there are.
+
+    The parser hands on what the creator names, and leaves the rest out without a word.
+    """
+    for kind in sorted(attributes):
+        fields = [_field_names(c) for c in registry.all_creators if c.name == kind]
+        known = {name for names in fields for name in names or ()}
+        left_out = [name for name in attributes[kind] if name not in known]
+        if fields and left_out and None not in fields:
+            yield kind, left_out, sorted(known)
+
+
+def _field_names(creator: Any) -> list[str] | None:
+    """None: it does not say them."""
+    try:
+        return [field.name for field in creator.field_names]
+    except (AttributeError, TypeError):  # of an older kind, or null
+        return None
 
 
 def _parser_error(error: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ..library_manifest import Plugin, PluginField
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["attribute_findings"]
+__all__ = ["attribute_findings", "undescribed_findings"]
 
 _INT32 = range(-(2**31), 2**31)
 _LIST_OF = {"INT": "INTS", "FLOAT": "FLOATS", "STRING": "STRINGS"}
@@ -45,6 +45,23 @@ def attribute_findings(use: NodeUse, plugin: Plugin) -> Iterator[Finding]:
             )
     yield from _missing(use, fields, given)
     yield from _shape_inputs(use, given)
+
+
+def undescribed_findings(use: NodeUse) -> Iterator[Finding]:
+    """What no plugin is given as it stands; for a node whose plugin nothing describes."""
+    assert use.node is not None
+    for attribute in use.node.attribute:
+        name = as_text(attribute.name)
+        kind = use.attributes[name]
+        if name in PLUGIN_ATTRIBUTES or attribute.ref_attr_name:
+            continue
+        if kind not in _CARRIED:
+            what = f"the attribute {name!r} of {use.title} is {kind}, which TensorRT gives to no plugin"
+            yield Finding(
+                FAILS, "attribute-type", where(use), what, f"Write it as one of {', '.join(_CARRIED)}"
+            )
+        else:
+            yield from _lost(use, name, kind, attribute)
 
 
 def _value_findings(
@@ -73,12 +90,12 @@ def _value_findings(
         what = f"{of} has {count} values; the plugin's field has {field.length}"
         yield Finding(FAILS, "attribute-length", where(use), what, "Export the model again, or correct it")
         return
-    yield from _lost(use, field, kind, attribute)
+    yield from _lost(use, field.name, kind, attribute)
 
 
-def _lost(use: NodeUse, field: PluginField, kind: str, attribute: onnx.AttributeProto) -> Iterator[Finding]:
+def _lost(use: NodeUse, name: str, kind: str, attribute: onnx.AttributeProto) -> Iterator[Finding]:
     """What does not survive the way into a field."""
-    of = f"the attribute {field.name!r} of {use.title}"
+    of = f"the attribute {name!r} of {use.title}"
     integers = [attribute.i] if kind == "INT" else attribute.ints if kind == "INTS" else ()
     far = next((v for v in integers if v not in _INT32), None)
     if far is not None:

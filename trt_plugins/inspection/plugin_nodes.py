@@ -13,7 +13,7 @@ from ...symbolic.graph_inspection.node_uses import Call, NodeUse
 from ...symbolic.graph_inspection.standard_types import as_text, schema_at
 from ...symbolic.plugin_attributes import ABSENT_INPUTS, SHAPE_INPUTS
 from ..library_manifest import Plugin
-from .node_attributes import attribute_findings
+from .node_attributes import attribute_findings, undescribed_findings
 from .plugin_lookup import Asked, Lookup, asked_of, own_plugin
 from .tensorrt_limits import TensorRTLimits
 
@@ -114,7 +114,11 @@ class PluginNodes:
             yield from self._of_plugin(use, plugin)
         elif asked.name in self._bodies:
             yield from self._body(use, asked)
-        elif not self.unknown(use):
+            if self._limits.plugin_before_body and not self._lookup.complete:  # a plugin may come first
+                yield from undescribed_findings(use)
+        elif self.unknown(use):
+            yield from undescribed_findings(use)
+        else:
             reason = self._lookup.why_not(asked)
             yield Finding(FAILS, reason.kind, where(use), reason.what, reason.advice)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from ...errors import DeclarationError, DeployOpsError, NotCheckedError, UsageError
 from ...native.nvcc_output import readable_names
 from ...symbolic.checking.tally import CheckResult, Tally
+from ..emulation.calls import LARGE, LOW, NAN, ZERO, Layout, Manner
 from ..emulation.faults import KernelFault
 from ..emulation.library import EmulatedLibrary, emulated_library
 from .build import Interpretable, build
@@ -31,7 +32,17 @@ if TYPE_CHECKING:
 __all__ = ["PtxResult", "as_check_results", "interpret", "render_ptx"]
 
 _MOST_FAULTS = 6  # after so many of one operator, the rest of its runs tell no more
-_ALIGNMENTS = (16, 1)  # of tensors: for accesses of 16 bytes; as unaligned as a slice can be
+_EMULATE = "`deployops emulate` says why"
+# Where tensors lie, and what is in memory that nobody has written. One with each run, another one with the next; aligned
+# tensors with every other, for kernels that only few samples launch.
+_MANNERS = (
+    (Layout(16), NAN),
+    (Layout(1), LARGE),
+    (Layout(16), LOW),
+    (Layout(16, inputs=1), ZERO),
+    (Layout(16), LARGE),
+    (Layout(16, inputs=0, outputs=1), NAN),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +192,9 @@ def _check(
 def _calls(
     state: _State, library: Interpretable, interpreters: Interpreters, emulated: EmulatedLibrary, tactics: int
 ) -> Iterator[_Pending]:
-    """Every sample in every dtype, with one tactic after another and every alignment in turn."""
+    """Every sample in every dtype, with one tactic after another and every manner in turn."""
     from ...symbolic.checking.sample_runs import accepted_dtypes, sound_runs
-    from ..emulation.check import Judge
+    from ..emulation.check import FILLS, LAYOUTS, Judge
     from ..emulation.packing import packed
 
     op = state.op
@@ -201,11 +212,12 @@ def _calls(
                 if state.stopped:
                     return
                 # another one for the same tactic with the next sample
-                alignment = _ALIGNMENTS[(number + tactic) % len(_ALIGNMENTS)]
-                where = f"{run}, tactic {tactic}" + (", unaligned tensors" if alignment == 1 else "")
+                layout, fill = _MANNERS[(number + tactic) % len(_MANNERS)]
+                where = f"{run}, tactic {tactic}, {LAYOUTS[layout]}, {FILLS[fill]}"
+                manner = Manner(tactic, layout=layout, fill=fill)
                 args, kwargs = run.copies()
                 try:
-                    call, expected = packed(op, 0, args, kwargs, (tactic, 0, 0, alignment), by_torch)
+                    call, expected = packed(op, 0, args, kwargs, manner, by_torch)
                 except UsageError as e:
                     state.of(dtype).tally.unchecked.append(str(e))
                     continue
@@ -219,19 +231,21 @@ def _calls(
                     future,
                     expected,
                     judge.fault,
-                    _emulated(emulated, run, tactic, alignment, by_torch),
+                    _emulated(emulated, run, manner, by_torch),
                 )
 
 
 def _emulated(
-    library: EmulatedLibrary, run: SampleRun, tactic: int, alignment: int, like: Sequence[torch.Tensor]
+    library: EmulatedLibrary, run: SampleRun, manner: Manner, like: Sequence[torch.Tensor]
 ) -> Sequence[torch.Tensor] | None:
     """What the emulation computes; None where it does not: `deployops emulate` says why."""
     if run.op.name in library.built.failed:
         return None
     args, kwargs = run.copies()
     try:
-        return library.run(run.op, args, kwargs, tactic=tactic, alignment=alignment, like=like)
+        return library.run(
+            run.op, args, kwargs, tactic=manner.tactic, layout=manner.layout, fill=manner.fill, like=like
+        )
     except DeployOpsError:
         return None
 
@@ -262,6 +276,10 @@ def _judge(state: _State, pending: _Pending) -> None:
                 )
                 found.same += difference == 0
                 found.largest = max(found.largest, difference)
+                if not fault and difference == float("inf"):
+                    found.tally.unchecked.append(f"the emulation computes something else ({_EMULATE})")
+            elif not fault:
+                found.tally.unchecked.append(f"the emulation gives no result ({_EMULATE})")
     except KernelFault as e:
         found.tally.fail(str(e), pending.where)
     if sum(map(len, found.tally.faults.values())) >= _MOST_FAULTS:

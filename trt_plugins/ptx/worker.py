@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ...native.cpu_library import OperatorCall
-from ..emulation.calls import Call, Memory
+from ..emulation.calls import ALIGNED, NAN, Call, Memory
 from ..emulation.worker import operator_call
 from .exchange import Answer, Request
 from .faults import NotInterpreted, PtxFault
@@ -73,6 +73,7 @@ class _Library:
         self._error: BaseException | None = None
         self._kernels: list[str] = []
         self._steps = 0
+        self._layout, self._fill = ALIGNED, NAN
 
     @property
     def tactics(self) -> int:
@@ -81,9 +82,12 @@ class _Library:
     def run(self, call: Call) -> Answer:
         held: list[Any] = []
         self._memory, self._error, self._kernels, self._steps = [], None, [], 0
+        self._layout, self._fill = call.manner.layout, call.manner.fill
         packed, outputs = operator_call(call, self._place, held)
         text = ctypes.create_string_buffer(_TEXT_SIZE)
-        outcome = self._c.deployops_ptx_run(self._launcher, call.row, call.tactic, packed, text, _TEXT_SIZE)
+        outcome = self._c.deployops_ptx_run(
+            self._launcher, call.row, call.manner.tactic, packed, text, _TEXT_SIZE
+        )
         kernels = tuple(dict.fromkeys(self._kernels))
         error = self._raised()
         if isinstance(error, NotInterpreted):
@@ -98,7 +102,7 @@ class _Library:
         made = tuple(content[ref.data] if ref.rank >= 0 and ref.data in content else b"" for ref in outputs)
         return Answer("done", outputs=made[: len(call.outputs)], kernels=kernels, steps=self._steps)
 
-    def _place(self, ref: Any, memory: Memory | None, alignment: int, held: list[Any]) -> None:
+    def _place(self, ref: Any, memory: Memory | None, offset: int | None, held: list[Any]) -> None:
         """Give a tensor a place among the addresses of the device; there is no memory behind it."""
         ref.rank = -1
         if memory is None:
@@ -106,12 +110,18 @@ class _Library:
         sizes = (ctypes.c_int64 * max(len(memory.sizes), 1))(*memory.sizes)
         held.append(sizes)
         address = self._next_address()
-        if alignment < 16:
+        alignment = self._layout.alignment
+        if offset is not None:
+            address += offset
+        elif alignment < 16:
             address += max(alignment, memory.item_size)  # as unaligned as a slice can be
         writable = memory.content is None or memory.overwritten
-        content = memory.content if memory.content is not None else b"\xff" * memory.size
+        content = memory.content if memory.content is not None else self._unwritten(memory.size)
         self._memory.append(Segment(memory.name, address, memory.size, content, writable))
         ref.data, ref.sizes, ref.rank, ref.dtype = address, sizes, len(memory.sizes), memory.dtype
+
+    def _unwritten(self, size: int) -> bytes:
+        return bytes([self._fill]) * size
 
     def _raised(self) -> BaseException | None:
         """What went wrong in a launch while the launcher ran."""
@@ -127,7 +137,7 @@ class _Library:
         try:
             if what in (2, 3):
                 name = "memory from cudaMallocAsync" if what == 2 else "the workspace"
-                self._memory.append(Segment(name, self._next_address(), size))
+                self._memory.append(Segment(name, self._next_address(), size, self._unwritten(size)))
                 return self._memory[-1].address
             memory = GlobalMemory(self._memory)
             lane = np.zeros(1, np.int64)

@@ -17,6 +17,7 @@ from ...errors import DeclarationError, DeployOpsError, NotCheckedError, UsageEr
 from ...ort_ops.arrays import Slot, to_array
 from ...ort_ops.engine import Engine, EngineError
 from ...symbolic import registry
+from .missing_kernels import with_advice
 from .segments import Segment, cut
 from .torch import described
 from .torch_call import to_tensor
@@ -60,7 +61,7 @@ class EmulatedEngine:
         from ...trt_plugins.emulation.library import emulated_library
 
         start = time.perf_counter()
-        self._threads = threads
+        self._threads, self._name = threads, path.name
         model = onnx.load(str(path), load_external_data=False)
         operators = declared_nodes(model)
         self._library = emulated_library(operators)
@@ -188,8 +189,13 @@ class EmulatedEngine:
                 )
             path = Path(self._folder.name) / f"{index}.onnx"
             onnx.save(model, str(path))
-            self._engines[index] = Engine(path, threads=self._threads, optimize=True)
-            path.unlink()
+            try:
+                self._engines[index] = Engine(path, threads=self._threads, optimize=True)
+            except DeployOpsError as error:  # of the user's file it must speak, not of a file of ours
+                where = f"{self._name} ({_first_and_last(segment)})"
+                raise type(error)(with_advice(str(error).replace(path.name, where))) from error
+            finally:
+                path.unlink()
         return self._engines[index]
 
     def _constant(self, name: str) -> Array:
@@ -199,6 +205,12 @@ class EmulatedEngine:
         if name not in self._constants:  # copied: torch wants memory that it may write to
             self._constants[name] = np.array(numpy_helper.to_array(self._initializers[name]))
         return self._constants[name]
+
+
+def _first_and_last(segment: Segment) -> str:
+    first, last = segment.nodes[0], segment.nodes[-1]
+    names = [f"{n.op_type} `{n.name or next(iter(n.output), '')}`" for n in (first, last)]
+    return f"its part from {names[0]} to {names[1]}" if first is not last else names[0]
 
 
 def _all_nodes(nodes: Any) -> list[Any]:

@@ -13,6 +13,7 @@ from ..original import is_float
 from ..record import Culprit, ValueRange
 from . import wording
 from .dataflow import Dataflow, Part
+from .declared_attributes import OtherAttribute, attributes_otherwise
 from .file_reference import as_written
 from .judging import judged, value_range
 from .reference import Reference
@@ -33,9 +34,10 @@ _STANDARD = ("", "ai.onnx")
 def culprit_of(workshop: Workshop, reference: Reference, suspect: Suspect) -> tuple[Culprit, list[str]]:
     """The culprit, and remarks on it."""
     flow, part = workshop.flow, suspect.part
-    remarks = [_who(workshop, reference, suspect)]
+    attributes = attributes_otherwise(flow, reference, suspect)
+    remarks = [_who(workshop, reference, suspect, attributes)]
     weights = _weights(workshop, reference, suspect)
-    remarks += weights
+    remarks += [*weights, *(a.text for a in attributes)]
     if remarks[0] not in (wording.BACKEND_AT_FAULT, wording.KERNEL_AT_FAULT) and not weights:
         remarks += written_otherwise(flow, reference, suspect, workshop.array)
     ranges = [value_range(name, reference.values[name]) for name in part.given if name in reference.values]
@@ -67,22 +69,30 @@ def _culprit(
     )
 
 
-def _who(workshop: Workshop, reference: Reference, suspect: Suspect) -> str:
-    """Whether the nodes say something else than the original, or the backend does something else than they say."""
+def _who(
+    workshop: Workshop, reference: Reference, suspect: Suspect, attributes: Sequence[OtherAttribute]
+) -> str:
+    """Whether the nodes say something else than the original, or the backend does something else than they say.
+
+    `attributes`: those of a declared operator's node that are not those of the call. They are the file's fault, though
+    the body next to them gives the right value.
+    """
     name = suspect.name
-    want = reference.values[name]
+    want = reference.expected(name)
     if not reference.of_the_model:
         return wording.BACKEND_AT_FAULT
     written = as_written(workshop, suspect.part, reference.values).get(name)
     if written is None and all(workshop.flow.nodes[k].domain not in _STANDARD for k in suspect.part.nodes):
-        return wording.KERNEL_AT_FAULT
+        return wording.no_body_but(attributes) if attributes else wording.KERNEL_AT_FAULT
     if written is None or written.shape != want.shape:
         return ""
     with np.errstate(all="ignore"):
         cell = judged(
             name, written.astype(want.dtype), want, reference.wide([name], suspect.part.given)[name]
         )
-    return wording.FILE_AT_FAULT if cell.verdict == "failed" else wording.BACKEND_AT_FAULT
+    if cell.verdict == "failed":
+        return wording.FILE_AT_FAULT
+    return wording.body_against_node(attributes) if attributes else wording.BACKEND_AT_FAULT
 
 
 def _weights(workshop: Workshop, reference: Reference, suspect: Suspect) -> list[str]:
@@ -130,6 +140,8 @@ def _related(array: Array, behind: dict[str, Array]) -> list[tuple[str, Array]]:
 
 
 def _same(a: Array, b: Array) -> bool:
+    if a.dtype != b.dtype and is_float(a) and is_float(b):  # one of them was cast: to the narrower one
+        a, b = (a.astype(b.dtype), b) if a.dtype.itemsize > b.dtype.itemsize else (a, b.astype(a.dtype))
     return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
 
 

@@ -54,6 +54,9 @@ class FileReference:
             raise Unmappable(f"the file cannot be evaluated node by node: {described(error)}") from error
         self.values: dict[str, Array] = {**inputs, **found}
 
+    def expected(self, name: str) -> Array:
+        return self.values[name]
+
     def wide(self, wanted: Sequence[str], known: Collection[str]) -> dict[str, Array | None]:
         results: dict[str, Array | None] = {}
         for name in wanted:
@@ -107,7 +110,7 @@ def _evaluated(workshop: Workshop, part: Part, values: Mapping[str, Array], wide
     if wide:
         # constants of a function's body may come from attributes of the call
         model = onnx.inliner.inline_local_functions(model) if model.functions else model
-        _widen(model.graph, _narrowest(feeds.values()))
+        _widen(model.graph, _narrowest(feeds.values(), model.graph.initializer))
         feeds = {name: _wide(array) for name, array in feeds.items()}
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -115,9 +118,11 @@ def _evaluated(workshop: Workshop, part: Part, values: Mapping[str, Array], wide
     return {name: np.asarray(array) for name, array in zip(part.wanted, arrays, strict=True)}
 
 
-def _narrowest(arrays: Iterable[Array]) -> int:
+def _narrowest(arrays: Iterable[Array], constants: Iterable[onnx.TensorProto]) -> int:
     """Bytes of the narrowest floating dtype that the nodes are given: a cast to a narrower one is meant to round."""
     sizes = [a.dtype.itemsize for a in arrays if a.dtype.kind == "f" or a.dtype.name == "bfloat16"]
+    # a weight of two bytes takes part in a product of two bytes, in a file that was cast
+    sizes += [_NARROW[t.data_type] for t in constants if t.data_type in _NARROW]
     return min(sizes, default=2)
 
 

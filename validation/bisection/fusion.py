@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ..record import Cell, Culprit
 from . import wording
 from .dataflow import Dataflow, Part
-from .judging import judged
+from .judging import judged_against
 from .reference import Reference
 from .runs import Refused, Runs
 
@@ -58,7 +58,7 @@ def _first_over(
     known = frozenset(flow.inputs)
     for name in names:
         wide = reference.wide([name], known)[name]
-        if judged(name, values[name], reference.values[name], wide).verdict == "failed":
+        if judged_against(reference, name, values[name], wide).verdict == "failed":
             return name
     return None
 
@@ -84,7 +84,7 @@ def _window(runs: Runs, flow: Dataflow, reference: Reference, parts: list[Part])
         for (part, known), results in zip(windows, found, strict=True):
             wide = reference.wide(part.wanted, known)
             if any(
-                judged(n, got, reference.values[n], wide[n]).verdict == "failed" for n, got in results.items()
+                judged_against(reference, n, got, wide[n]).verdict == "failed" for n, got in results.items()
             ):
                 return part
     return None

@@ -12,8 +12,9 @@ from ..parity import budget
 from ..parity.compare import compare_output
 from ..parity.metrics import float_type, measure
 from ..record import Cell, ValueRange
+from .reference import Reference
 
-__all__ = ["expected_value", "judged", "value_range"]
+__all__ = ["expected_value", "judged", "judged_against", "value_range"]
 
 Array = npt.NDArray[Any]
 
@@ -36,6 +37,15 @@ def expected_value(array: Array, wide: Array | None) -> Expected:
 def judged(name: str, got: Array, array: Array, wide: Array | None) -> Cell:
     """The verdict on one value."""
     return compare_output("", name, "", got, expected_value(array, wide))
+
+
+def judged_against(reference: Reference, name: str, got: Array, wide: Array | None) -> Cell:
+    """The verdict on a value of the file, in the dtype in which the reference has it."""
+    want = reference.expected(name)
+    if got.dtype == reference.values[name].dtype != want.dtype and is_float(got) and is_float(want):
+        with np.errstate(all="ignore"):
+            got = got.astype(want.dtype)
+    return judged(name, got, want, wide)
 
 
 def value_range(name: str, array: Array) -> ValueRange:

@@ -110,11 +110,10 @@ def matched_by_value(run: Interpreter, flow: Dataflow, got: Mapping[str, Array])
     }
     free = {node: array for node, array in free.items() if _tells(array)}
     for name, array in got.items():
-        tolerance = _SAME.get(array.dtype.itemsize, 0.0) if is_float(array) else 0.0
         distances = {node: _distance(array, value) for node, value in free.items()}
         # the nearest, not the first that will do: a value and its normalised self may differ by little
         node = min(distances, key=lambda n: distances[n], default=None)
-        if node is not None and distances[node] <= tolerance:
+        if node is not None and distances[node] <= _tolerance(array, free[node]):
             pairs[name] = node
             del free[node]
     # integers are often the same by chance: the position of a maximum
@@ -131,14 +130,20 @@ def matched_by_value(run: Interpreter, flow: Dataflow, got: Mapping[str, Array])
     return pairs
 
 
+def _tolerance(array: Array, value: Array) -> float:
+    return _SAME.get(min(array.dtype.itemsize, value.dtype.itemsize), 0.0) if is_float(array) else 0.0
+
+
 def _tells(array: Array) -> bool:
     """Whether the values can tell an array from others of its shape."""
     return array.size > 1 and bool((array != array.flat[0]).any())
 
 
 def _distance(array: Array, value: Array) -> float:
-    """Relative, as root mean squares; infinite for another shape or dtype."""
-    if array.shape != value.shape or array.dtype != value.dtype:
+    """Relative, as root mean squares; infinite for another shape or dtype, but for one floating dtype and another."""
+    if array.shape != value.shape or (
+        array.dtype != value.dtype and not (is_float(array) and is_float(value))
+    ):
         return np.inf
     step = max(array.size // _LOOKED_AT, 1)
     with np.errstate(all="ignore"):

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from ...export.graph.translation import user_frame
 from ...ort_ops.arrays import to_array
 from ...symbolic import dtypes
-from ..backends.torch import arrays_of
+from ..backends.torch import arrays_of, cast
+from ..original import is_float
 from .interpreter import Interpreter
 from .reference import Fragment, Origin
 
@@ -24,15 +25,29 @@ Array = npt.NDArray[Any]
 
 
 class OriginalReference:
-    """See `Reference`. `pairs` leads from names in the file to nodes of the traced graph."""
+    """See `Reference`.
+
+    Args:
+        pairs: from names in the file to nodes of the traced graph.
+        types: ONNX's numbers of the element types that values have in the file, where they are known. A file that is
+            float16 inside may keep single values float32; a step of it must be given what it is made for.
+    """
 
     of_the_model = True
 
-    def __init__(self, run: Interpreter, pairs: Mapping[str, Any], words: str) -> None:
+    def __init__(
+        self, run: Interpreter, pairs: Mapping[str, Any], words: str, types: Mapping[str, int] | None = None
+    ) -> None:
         self.words = words
         self.pairs = dict(pairs)
         self._run = run
-        self.values: dict[str, Array] = {name: to_array(run.values[node]) for name, node in pairs.items()}
+        self.values: dict[str, Array] = {
+            name: _in_the_files_dtype(to_array(run.values[node]), (types or {}).get(name))
+            for name, node in pairs.items()
+        }
+
+    def expected(self, name: str) -> Array:
+        return to_array(self._run.values[self.pairs[name]]) if name in self.pairs else self.values[name]
 
     def wide(self, wanted: Sequence[str], known: Collection[str]) -> dict[str, Array | None]:
         nodes = {self.pairs[name] for name in known if name in self.pairs}
@@ -45,7 +60,11 @@ class OriginalReference:
         return results
 
     def carried_on(self, changed: Mapping[str, Array]) -> list[Array]:
-        values = {self.pairs[name]: _tensor(array) for name, array in changed.items()}
+        values = {}
+        for name, array in changed.items():
+            node, tensor = self.pairs[name], _tensor(array)
+            own = self._run.values[node].dtype
+            values[node] = cast(tensor, own) if own.is_floating_point else tensor
         return arrays_of(self._run.carried_on(values))
 
     def returned(self) -> list[Array]:
@@ -92,6 +111,18 @@ class OriginalReference:
             return None
         behind = ", ".join(sorted(self._run.target[s] for s in sources))
         return behind, to_array(self._run.values[node])
+
+
+def _in_the_files_dtype(array: Array, number: int | None) -> Array:
+    import onnx.helper
+
+    if number is None or not is_float(array):
+        return array
+    dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number))
+    if dtype == array.dtype or not is_float(np.empty(0, dtype)):
+        return array
+    with np.errstate(all="ignore"):
+        return array.astype(dtype)
 
 
 def _tensor(array: Array) -> torch.Tensor:

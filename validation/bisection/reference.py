@@ -34,7 +34,7 @@ class Fragment:
 
 
 class Reference(Protocol):
-    """Values by their names in the ONNX graph, in the deployed dtype, and what computes them again.
+    """Values by their names in the ONNX graph, in the dtypes of the file, and what computes them again.
 
     Attributes:
         words: what it is, for the report.
@@ -48,6 +48,10 @@ class Reference(Protocol):
     def of_the_model(self) -> bool: ...
     @property
     def values(self) -> Mapping[str, Array]: ...
+
+    def expected(self, name: str) -> Array:
+        """The value in the dtype in which it is judged: that of the original, which the file may hold in a wider one."""
+        ...
 
     def wide(self, wanted: Sequence[str], known: Collection[str]) -> dict[str, Array | None]:
         """`wanted` in float64, from the values `known` as they are in the deployed dtype. None where not possible."""

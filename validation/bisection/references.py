@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy.typing as npt
 
 from ...ort_ops.arrays import to_array
 from ..backends import Sample
-from ..backends.torch import arrays_of, described
+from ..backends.torch import arrays_of, cast, described
+from ..computed_types import element_types, has_narrow
 from ..inputs.samples import named_inputs
-from ..original import Expected, Original
+from ..narrow_original import NarrowOriginal, as_the_original_takes_it
+from ..original import Expected, Original, cloned
 from ..parity.compare import compare_output
 from . import wording
 from .dataflow import Dataflow
 from .file_reference import FileReference
 from .interpreter import Interpreter
-from .judging import judged
+from .judging import expected_value, judged
 from .matching import matched_by_name, matched_by_value, outputs_by_position
 from .original_reference import OriginalReference
 from .reference import Reference, Unmappable
@@ -76,8 +78,10 @@ def reference_for(
             attempt, how = _by_value(attempt, workshop.flow, runs, feeds, goal), "matched by value"
         if attempt.share >= _ENOUGH:
             words = f"the original, traced at {attempt.at}; {len(attempt.pairs)} values {how}"
-            reference = OriginalReference(attempt.run, attempt.pairs, words)
-            reference.values.update(feeds)
+            model = workshop.flow.model
+            types = element_types(model) if has_narrow(model) else {}
+            reference = OriginalReference(attempt.run, attempt.pairs, words, types)
+            reference.values.update({n: as_the_original_takes_it(original, a) for n, a in feeds.items()})
             return reference
         found = Unmappable("its values cannot be matched to the original's")
     try:
@@ -96,12 +100,23 @@ def _from_original(
         module = deployed_module(original)
     except Unmappable as error:
         return error
-    for traced in traces(module, sample, workshop.flow.model):
+    if isinstance(original.model, NarrowOriginal) and original.model.keeps_range:
+        return Unmappable("cast to the file's dtype, the original overflows or does not run")
+    cast_inputs = original.deployed if original.source is not None else None
+    if cast_inputs is not None and not (original.atol is None and original.rtol is None):
+        try:
+            expected = _of_the_copy(module, sample, cast_inputs, expected)
+        except Exception as error:  # whatever torch raises where dtypes do not fit
+            return Unmappable(f"the original does not run in the file's dtype: {described(error)}")
+    for traced in traces(module, sample, workshop.flow.model, cast_inputs):
         if isinstance(traced, Unmappable):
             why = why or traced
             continue
         try:
-            run = Interpreter(traced, _arguments(traced, original, sample))
+            arguments = _arguments(traced, original, sample)
+            if cast_inputs is not None:
+                arguments = [cast(value, cast_inputs) for value in arguments]
+            run = Interpreter(traced, arguments)
         except Exception as error:  # torch raises of every kind here
             why = why or Unmappable(f"the traced original does not run this sample: {described(error)}")
             continue
@@ -121,6 +136,17 @@ def _from_original(
     if differing:
         return Frozen(wording.frozen(differing[0], ""), f"the original, traced at {differing[0]}")
     return why or Unmappable("the original cannot be traced")
+
+
+def _of_the_copy(module: Any, sample: Sample, dtype: Any, expected: Sequence[Expected]) -> list[Expected]:
+    """What the copy in the file's dtype returns: the user's tolerance is for the original as it was given."""
+    from torch.utils import _pytree
+
+    args, kwargs = _pytree.tree_map(
+        lambda v: cast(v, dtype), (cloned(sample.args), cloned(dict(sample.kwargs)))
+    )
+    found = arrays_of(module(*args, **kwargs))
+    return [replace(expected_value(a, None), number=e.number) for a, e in zip(found, expected, strict=True)]
 
 
 def _arguments(traced: TracedGraph, original: Original, sample: Sample) -> list[Any]:

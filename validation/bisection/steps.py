@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..record import Cell
 from .dataflow import Dataflow, Part
-from .judging import judged
+from .judging import judged_against
 from .reference import Reference
 from .runs import Runs
 
@@ -72,7 +72,7 @@ def judge_parts(runs: Runs, reference: Reference, parts: Sequence[Part]) -> list
     for part, results in zip(parts, found, strict=True):
         wide = reference.wide(part.wanted, frozenset(part.given))
         for name, got in results.items():
-            cell = judged(name, got, reference.values[name], wide[name])
+            cell = judged_against(reference, name, got, wide[name])
             if cell.verdict == "failed":
                 suspects.append(Suspect(name, part, got, cell))
     return suspects

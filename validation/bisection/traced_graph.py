@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DeployOpsError, ModelFileError
@@ -20,7 +20,7 @@ from ...export.inputs.signature import Signature, signature_from_specs, signatur
 from ...export.onnx_file.integrity import read_manifest
 from ...export.source import Source
 from ...export.traced import functionalised, leaf_names
-from ...symbolic import registry, translate
+from ...symbolic import dtypes, registry, translate
 from ..backends import Sample
 from ..backends.torch import cast, described, evaluating
 from ..original import Original
@@ -28,6 +28,7 @@ from .reference import Unmappable
 
 if TYPE_CHECKING:
     import onnx
+    import torch
     from torch.export import ExportedProgram
 
     from ...symbolic.operator import Operator
@@ -70,14 +71,19 @@ def deployed_module(original: Original) -> Any:
         raise Unmappable(f"the original cannot be copied in the file's dtype: {described(error)}") from error
 
 
-def traces(module: Any, sample: Sample, model: onnx.ModelProto) -> Iterator[TracedGraph | Unmappable]:
-    """The original traced at the inputs that the file records, then at the sample's, or why it cannot be."""
+def traces(
+    module: Any, sample: Sample, model: onnx.ModelProto, cast_inputs: torch.dtype | None = None
+) -> Iterator[TracedGraph | Unmappable]:
+    """The original traced at the inputs that the file records, then at the sample's, or why it cannot be.
+
+    `cast_inputs`: the floating dtype that `module` takes, where the file's inputs have another.
+    """
     registry.load_builtin()
     registry.load_entry_points()
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 20)
     source = Source("the original", module, None)
     seen = []
-    for at, signature in _signatures(module, sample, model):
+    for at, signature in _signatures(module, sample, model, cast_inputs):
         if isinstance(signature, Unmappable):
             yield signature
             continue
@@ -106,12 +112,12 @@ def _trace(source: Source, signature: Signature, opset: int, at: str) -> TracedG
 
 
 def _signatures(
-    module: Any, sample: Sample, model: onnx.ModelProto
+    module: Any, sample: Sample, model: onnx.ModelProto, cast_inputs: torch.dtype | None
 ) -> Iterator[tuple[str, Signature | Unmappable]]:
     recorded = _recorded(model)
     if recorded:
         try:
-            yield "the inputs that the file records", signature_from_specs(recorded)
+            yield "the inputs that the file records", _retyped(signature_from_specs(recorded), cast_inputs)
         except DeployOpsError as error:
             yield "", Unmappable(str(error))
     dynamic = {
@@ -123,13 +129,30 @@ def _signatures(
         for i in model.graph.input
     }
     dynamic = {name: axes for name, axes in dynamic.items() if axes}
+    args, kwargs = sample.args, dict(sample.kwargs)
+    if cast_inputs is not None:
+        from torch.utils import _pytree
+
+        args, kwargs = _pytree.tree_map(lambda value: cast(value, cast_inputs), (args, kwargs))
     for variable in (dynamic, {}) if dynamic else ({},):
         try:
-            found = signature_from_values(sample.args, sample.kwargs, module, variable)
+            found = signature_from_values(args, kwargs, module, variable)
         except DeployOpsError as error:  # noqa: PERF203 - twice at most
             yield "", Unmappable(str(error))
         else:
             yield f"the sample {sample.label!r}", found
+
+
+def _retyped(signature: Signature, dtype: torch.dtype | None) -> Signature:
+    """The signature with its floating inputs in `dtype`."""
+    if dtype is None:
+        return signature
+    name = dtypes.name_of(dtype)
+    specs = [
+        replace(s, dtype=name) if s.is_tensor and dtypes.torch_dtype(s.dtype).is_floating_point else s
+        for s in signature.specs
+    ]
+    return replace(signature, specs=tuple(specs))
 
 
 def _recorded(model: onnx.ModelProto) -> Sequence[str]:

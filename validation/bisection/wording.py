@@ -9,6 +9,7 @@ from .dataflow import Dataflow, Part
 
 if TYPE_CHECKING:
     from ..record import Culprit
+    from .declared_attributes import OtherAttribute
     from .steps import Suspect
 
 __all__ = [
@@ -21,12 +22,14 @@ __all__ = [
     "RANDOM",
     "accumulated",
     "among",
+    "body_against_node",
     "elsewhere",
     "file_differs",
     "found",
     "frozen",
     "fused",
     "made_up_for",
+    "no_body_but",
     "no_more_runs",
     "no_reference",
     "other_attribute",
@@ -202,6 +205,30 @@ def no_more_runs(most: int) -> str:
 
 def other_attribute(kind: str, name: str, value: Any, expected: Any) -> str:
     return f"The attribute differs: `{name}` of {kind} is {_value(value)} in the file, an export writes {_value(expected)}"
+
+
+def body_against_node(attributes: Sequence[OtherAttribute]) -> str:
+    """The body in the file is right, and the node's attributes, by which a kernel goes, are not."""
+    unread = [f"`{a.name}`" for a in attributes if not a.read]
+    if not unread:
+        return (
+            "Evaluated as written, the body in the file gives the right value all the same, but a kernel may make more of the "
+            "node's attributes: the file says something else than the original"
+        )
+    return (
+        f"Evaluated as written, the body in the file gives the right value, for it does not read {', '.join(unread)} from the "
+        "node: what the call in the original had is fixed in it. Body and attributes of the node disagree, and a kernel goes by "
+        "the attributes: the file says something else than the original"
+    )
+
+
+def no_body_but(attributes: Sequence[OtherAttribute]) -> str:
+    """Nothing to evaluate, and attributes that are not those of the call."""
+    what = "an attribute is" if len(attributes) == 1 else "attributes are"
+    return (
+        f"The file has no body of the node to evaluate, but {what} not that of the call: the file says something else than the "
+        "original"
+    )
 
 
 def other_constant(

@@ -1,4 +1,4 @@
-"""What an export writes for a step of the original, beside what the file has there: operators and attributes.
+"""What an export writes for a step of the original, beside what the file has there: operators, constants, attributes.
 
 Only the step is exported, not the model: its operators of torch, from the values before it, the weights as constants.
 """
@@ -6,7 +6,7 @@ Only the step is exported, not the model: its operators of torch, from the value
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ..original import is_float
 from . import wording
 from .dataflow import Dataflow
+from .node_attributes import attributes_of, kind_of
 from .reference import Fragment, Reference
 from .steps import Suspect
 
@@ -34,8 +35,8 @@ def written_otherwise(
     Args:
         held: the value of a constant of the file.
     """
-    if (declared := reference.declared(suspect.name)) is not None:
-        return _of_declared(flow, suspect, *declared)
+    if reference.declared(suspect.name) is not None:
+        return []  # its attributes are those of the call: see `declared_attributes`
     ours = [n for n in (flow.nodes[k] for k in suspect.part.nodes) if _computes(flow, n)]
     version = next((o.version for o in flow.model.opset_import if o.domain in ("", "ai.onnx")), 20)
     try:
@@ -47,7 +48,7 @@ def written_otherwise(
         return []
     written = Dataflow(model)
     theirs = [n for n in written.nodes if _computes(written, n)]
-    kinds, wanted = [_kind(n) for n in ours], [_kind(n) for n in theirs]
+    kinds, wanted = [kind_of(n) for n in ours], [kind_of(n) for n in theirs]
     if kinds != wanted:
         return [wording.other_operators(kinds, wanted)] if wanted else []
     if own_constants := [
@@ -59,50 +60,10 @@ def written_otherwise(
     arrays = [reference.values[n] for n in (*suspect.part.given, suspect.name) if n in reference.values]
     ranks = {array.ndim for array in arrays}
     return [
-        wording.other_attribute(_kind(mine), name, value, expected)
+        wording.other_attribute(kind_of(mine), name, value, expected)
         for mine, theirs_of_it in zip(ours, theirs, strict=True)
         for name, value, expected in _differing(mine, theirs_of_it, version, ranks)
     ]
-
-
-def _of_declared(
-    flow: Dataflow, suspect: Suspect, domain: str, op_type: str, wanted: Mapping[str, Any]
-) -> list[str]:
-    """A declared operator's attributes are those of the call in the original, whatever the file's default."""
-    nodes = [flow.nodes[k] for k in suspect.part.nodes]
-    mine = [n for n in nodes if (n.domain, n.op_type) == (domain, op_type)]
-    if len(mine) != 1:
-        return []
-    ours = _attributes(mine[0])
-    return [
-        wording.other_attribute(_kind(mine[0]), name, ours.get(name), value)
-        for name, value in wanted.items()
-        if _plain(value) and not _alike(ours.get(name), value)
-    ]
-
-
-def _plain(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return all(_plain(v) for v in value)
-    return isinstance(value, bool | int | float | str | bytes)
-
-
-def _alike(mine: Any, wanted: Any) -> bool:
-    """A float attribute has 32 bits, a text is bytes, True is 1."""
-    if isinstance(wanted, list | tuple):
-        return (mine is None and not wanted) or (
-            isinstance(mine, list)
-            and len(mine) == len(wanted)
-            and all(_alike(a, b) for a, b in zip(mine, wanted, strict=True))
-        )
-    if isinstance(wanted, str):
-        wanted = wanted.encode()
-    if isinstance(wanted, bytes) or isinstance(mine, bytes):
-        return bool(mine == wanted)
-    if isinstance(mine, int | float):
-        with np.errstate(over="ignore"):
-            return bool(np.float32(mine) == np.float32(wanted)) or mine == wanted
-    return False
 
 
 def _computes(flow: Dataflow, node: onnx.NodeProto) -> bool:
@@ -123,22 +84,18 @@ def _constants(
         value = numpy_helper.to_array(stored)
         if array.shape != value.shape:
             yield wording.other_constant(
-                _kind(mine), position, list(array.shape), list(value.shape), shapes=True
+                kind_of(mine), position, list(array.shape), list(value.shape), shapes=True
             )
         elif not bool(((array == value) | ((array != array) & (value != value))).all()):
             if array.size == 1:
                 yield wording.other_constant(
-                    _kind(mine), position, float(array.flat[0]), float(value.flat[0])
+                    kind_of(mine), position, float(array.flat[0]), float(value.flat[0])
                 )
             else:
                 at = np.unravel_index(int((array != value).argmax()), array.shape)
                 yield wording.other_constant(
-                    _kind(mine), position, float(array[at]), float(value[at]), [int(i) for i in at]
+                    kind_of(mine), position, float(array[at]), float(value[at]), [int(i) for i in at]
                 )
-
-
-def _kind(node: onnx.NodeProto) -> str:
-    return f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else str(node.op_type)
 
 
 def _exported(fragment: Fragment, opset: int) -> onnx.ModelProto:
@@ -161,30 +118,11 @@ def _differing(
     mine: onnx.NodeProto, theirs: onnx.NodeProto, version: int, ranks: set[int]
 ) -> Iterator[tuple[str, Any, Any]]:
     defaults = _defaults(mine, version)
-    ours, wanted = (defaults | _attributes(node) for node in (mine, theirs))
+    ours, wanted = (defaults | attributes_of(node.attribute) for node in (mine, theirs))
     for name in dict.fromkeys((*ours, *wanted)):
         a, b = ours.get(name), wanted.get(name)
         if a != b and not (name.startswith("ax") and _same_axes(a, b, ranks)):
             yield name, a, b
-
-
-def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    import onnx
-
-    plain = (
-        onnx.AttributeProto.INT,
-        onnx.AttributeProto.INTS,
-        onnx.AttributeProto.FLOAT,
-        onnx.AttributeProto.FLOATS,
-        onnx.AttributeProto.STRING,
-        onnx.AttributeProto.STRINGS,
-    )
-    found = {}
-    for attribute in node.attribute:
-        if attribute.type in plain:
-            value = onnx.helper.get_attribute_value(attribute)
-            found[attribute.name] = list(value) if not isinstance(value, int | float | bytes) else value
-    return found
 
 
 def _defaults(node: onnx.NodeProto, version: int) -> dict[str, Any]:
@@ -195,12 +133,8 @@ def _defaults(node: onnx.NodeProto, version: int) -> dict[str, Any]:
         schema = onnx.defs.get_schema(node.op_type, version, node.domain)
     except onnx.defs.SchemaError:
         return {}
-    found = {}
-    for name, attribute in schema.attributes.items():
-        if attribute.default_value.name:
-            value = onnx.helper.get_attribute_value(attribute.default_value)
-            found[name] = list(value) if not isinstance(value, int | float | bytes) else value
-    return found
+    # one that is written carries its name; without a default there is none
+    return attributes_of(a.default_value for a in schema.attributes.values() if a.default_value.name)
 
 
 def _same_axes(a: Any, b: Any, ranks: set[int]) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...errors import UsageError
 from ..backends import Sample
 from .call_names import leaf_names, named_inputs, parameters
+from .declared_maxima import cheap_sizes, declared_maxima
 from .distributions import varied
 from .file_inputs import UNNAMED, file_inputs, file_outputs
 from .sample_files import FolderSample, read_folder
@@ -38,15 +39,18 @@ def resolve(
     sweep: Sweep = None,
     folder: str | os.PathLike[str] | None = None,
     notes: dict[str, None] | None = None,
+    parsed: onnx.ModelProto | None = None,
 ) -> list[Sample]:
     """The samples of a `validate` call, from whichever of the three the caller gave, and from a folder.
 
     Args:
         sizes: how many sizes to try, the example's included; a full sweep chooses them itself.
-        sweep: None: the example and other sizes. "quick": also large and tiny values at the example's size. "full":
-            sizes across the declared ranges, several seeds, every distribution, other layouts.
+        sweep: None: the example and other sizes. "quick": also the declared maxima that cost little, and large and tiny
+            values at the example's size. "full": sizes across the declared ranges, several seeds, every distribution,
+            other layouts.
         folder: real samples, which come first; `inputs` and `signature` may then be missing.
         notes: what a sweep left out is added here.
+        parsed: the file that `graph` is of, by which costs are estimated.
     """
     notes = {} if notes is None else notes
     given = [
@@ -70,7 +74,7 @@ def resolve(
             from ...export.inputs.signature import signature_from_specs
 
             signature = signature_from_specs(inputs)
-        found = from_signature(signature, model, sizes, seed, sweep, notes)
+        found = from_signature(signature, model, sizes, seed, sweep, notes, parsed)
         found = [*_from_folder(model, graph, folder, found[0], signature), *found]
     else:
         real: list[Sample] = []
@@ -99,8 +103,12 @@ def from_signature(
     seed: int,
     sweep: Sweep = None,
     notes: dict[str, None] | None = None,
+    parsed: onnx.ModelProto | None = None,
 ) -> list[Sample]:
-    """The example sizes, then `sizes - 1` others, or those of the sweep; then other values."""
+    """The example sizes, then `sizes - 1` others, or those of the sweep; then other values.
+
+    `parsed`: the ONNX file, by which the cost at other sizes is estimated.
+    """
     notes = {} if notes is None else notes
     forward = getattr(model, "forward", model)
 
@@ -115,6 +123,10 @@ def from_signature(
     if sweep == "full":
         dims, bytes_at = signature_dims(signature)
         others = swept_sizes(dims, bytes_at, notes)
+    elif sweep == "quick":
+        dims, _ = signature_dims(signature)
+        tried = [signature.example_sizes(), *others]
+        others = [*others, *declared_maxima(dims, tried, cheap_sizes(parsed, signature), notes)]
     found = [at(size, seed + i) for i, size in enumerate([signature.example_sizes(), *others])]
     if sweep is not None:
         bounds = {s.name: s.value_range for s in signature.specs if s.value_range is not None}

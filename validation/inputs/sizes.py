@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["MOST_GROWN_BYTES", "MOST_INPUT_BYTES", "MOST_SETS", "OpenDim", "SizeSets", "size_sets"]
+__all__ = ["MOST_GROWN_BYTES", "MOST_INPUT_BYTES", "MOST_SETS", "OpenDim", "SizeSets", "highest", "size_sets"]
 
 MOST_SETS = 24
 MOST_INPUT_BYTES = 256 * 2**20
@@ -96,7 +96,7 @@ def _wanted(dims: Sequence[OpenDim]) -> Iterator[dict[str, int]]:
     """Most telling first: together at the ends, all different, then each dim alone, the dims in turn."""
     example = {d.name: d.example for d in dims}
     yield {d.name: _lowest(d) for d in dims}
-    yield {d.name: d.example if d.high is None else _highest(d) for d in dims}
+    yield {d.name: d.example if d.high is None else highest(d) for d in dims}
     yield {d.name: _near(d, d.example + (1 + i) * d.multiple) for i, d in enumerate(dims)}
     alone = [[(d.name, size) for size in _alone(d)] for d in dims]
     for turn in range(max(map(len, alone), default=0)):
@@ -113,11 +113,11 @@ def _alone(dim: OpenDim) -> list[int]:
         first = [dim.example + grid, 2 * dim.example, dim.example // 2, dim.example - grid]
         sizes = [s for s in first if s > 1]
     else:
-        ends = [0, 1, _lowest(dim), *([] if dim.high is None else [_highest(dim)]), 2]
+        ends = [0, 1, _lowest(dim), *([] if dim.high is None else [highest(dim)]), 2]
         around = [p + k * step for p in _powers(dim.example, step) for k in (-1, 0, 1)]
         sizes = [*ends, *around]
     if dim.spatial and dim.high is not None:
-        sizes.insert(0, _highest(dim))
+        sizes.insert(0, highest(dim))
     return [s for s in dict.fromkeys(sizes) if dim.allows(s)]
 
 
@@ -133,7 +133,8 @@ def _lowest(dim: OpenDim) -> int:
     return -(-dim.low // dim.multiple) * dim.multiple
 
 
-def _highest(dim: OpenDim) -> int:
+def highest(dim: OpenDim) -> int:
+    """The declared maximum, or the largest multiple below it; the example's size where none is declared."""
     return dim.example if dim.high is None else dim.high // dim.multiple * dim.multiple
 
 

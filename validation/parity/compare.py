@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from ..original import Expected, is_float
@@ -32,8 +33,12 @@ def compare_output(
 ) -> Cell:
     """The cell of one output: shape and dtype first, then the values, as `mode` says (see `modes.parse`)."""
     want, budget = expected.array, expected.budget
+    beyond = 0
     if expected.apart and got.dtype != want.dtype and is_float(got) and is_float(want):
-        want = want.astype(got.dtype)
+        if got.dtype.itemsize > want.dtype.itemsize:
+            got, beyond = _rounded(got, want.dtype)
+        else:
+            want = want.astype(got.dtype)
 
     def cell(
         verdict: Verdict, reason: str, metrics: Metrics | None = None, used: Budget | None = None
@@ -73,11 +78,28 @@ def compare_output(
             verdict, reason = judge(metrics, used)
         if verdict != "failed" or (metrics is not None and _beyond(metrics)):
             break
+    if verdict == "passed" and beyond:
+        kind = want.dtype.name
+        return cell(
+            "not checked",
+            f"{beyond} of {want.size} elements are beyond the largest {kind}, in which the outputs are judged: what {kind} may "
+            "cost there is not known. Give the tolerance that you accept (--atol, --rtol)",
+            metrics,
+            used,
+        )
     if verdict == "failed" and expected.note:
         reason += f"; {expected.note}"
     if verdict == "failed" and backend.endswith("optimiser off"):
         reason = f"with the runtime's optimiser off: {reason}"
     return cell(verdict, reason, metrics, used)
+
+
+def _rounded(array: Array, dtype: Any) -> tuple[Array, int]:
+    """The array in a narrower dtype, and how many of its finite elements that has no number for."""
+    with np.errstate(all="ignore"):
+        narrow = array.astype(dtype)
+        lost = int(np.count_nonzero(np.isinf(narrow) & np.isfinite(array)))
+    return narrow, lost
 
 
 def _beyond(metrics: Metrics) -> bool:

@@ -17,7 +17,7 @@ class Advisor:
     """Built once for a report: `of(cell)` looks at the cells beside it."""
 
     def __init__(self, report: Report) -> None:
-        self._bisected = {(b.output, b.backend) for b in report.bisections}
+        self._bisected = {b.backend: b for b in report.bisections}
         self._passed: dict[tuple[str, str, str, str], list[str]] = {}
         for c in report.cells:
             if c.verdict == PASSED:
@@ -46,7 +46,8 @@ class Advisor:
         return f"It passes on {', '.join(others[:3])}: look at what {cell.backend} does differently."
 
     def _next(self, cell: Cell) -> str:
-        if (cell.output, cell.backend) in self._bisected:
+        looked = self._bisected.get(cell.backend)
+        if looked is not None and (looked.output, looked.sample) == (cell.output, cell.sample):
             return "See where it begins to diverge, below."
         m = cell.metrics
         if m is None:
@@ -67,6 +68,8 @@ class Advisor:
         if cell.judged_as == "golden":
             return "Both sides may share the mistake: look at how the inputs were prepared, and where the golden output is from."
         step = "`--bisect` finds the first node that differs."
+        if looked is not None:
+            step = f"`--bisect` looked into {looked.output} at {looked.sample} on this backend: see there."
         if m.nan:
             return (
                 f"One side has NaN where the other has none: 0/0, Inf − Inf, a root or logarithm below 0, a softmax over "

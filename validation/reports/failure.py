@@ -13,6 +13,7 @@ __all__ = ["failure"]
 
 MOST_CELLS = 4
 LONGEST = 400
+LONGEST_CONCLUSION = 2_500  # of a bisection, which is read to its end
 LOG_LINES = 12
 
 
@@ -46,6 +47,11 @@ def failure(report: Report) -> str:
             which = f"one of {len(c.among)} nodes up to" if c.among else "node"
             place = f", from {where}" if where else ""
             lines += ["", f"begins at {which} {_line(c.node)} ({_line(c.op_type)}){place}"]
+        if b2.text:
+            lines += [
+                *([] if b2.culprit is not None else [""]),
+                f"    {cut(one_line(b2.text), LONGEST_CONCLUSION)}",
+            ]
     return "\n".join(lines)
 
 

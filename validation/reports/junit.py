@@ -124,15 +124,23 @@ def _cell(cell: Cell, advice: str, bisection: Bisection | None) -> _Case:
     label = " ".join(p for p in (cell.subject, cell.output) if p)
     message = f"not checked: {cell.reason}" if cell.verdict == NOT_CHECKED else cell.reason
     lines = [cell.reason, *_measured(cell)]
-    if bisection is not None and bisection.culprit is not None:
-        c = bisection.culprit
-        which = f"one of {len(c.among)} nodes up to" if c.among else "node"
-        lines.append(f"begins to diverge at {which} {c.node} ({c.op_type}) {c.module} {c.line}".rstrip())
     if advice:
         lines.append(advice)
+    if bisection is not None:
+        lines += _where_it_begins(bisection)
     kind = "parity" if cell.metrics is not None else "run"
     name = f"{label} at {cell.sample}" + (f", {cell.judged_as}" if cell.judged_as != "values" else "")
     return _Case(cell.backend, name, _OUTCOMES[cell.verdict], message, kind, "\n".join(lines))
+
+
+def _where_it_begins(bisection: Bisection) -> list[str]:
+    """The node, where there is one, and the conclusion."""
+    lines = [bisection.text] if bisection.text else []
+    if bisection.culprit is not None:
+        c = bisection.culprit
+        which = f"one of {len(c.among)} nodes up to" if c.among else "node"
+        lines.insert(0, f"begins to diverge at {which} {c.node} ({c.op_type}) {c.module} {c.line}".rstrip())
+    return lines
 
 
 _OUTCOMES: dict[Verdict, str] = {PASSED: "passed", FAILED: "failure", NOT_CHECKED: "skipped"}

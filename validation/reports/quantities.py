@@ -13,6 +13,7 @@ __all__ = [
     "exactly",
     "milliseconds",
     "number",
+    "of_budget",
     "percent",
     "shape",
     "times",
@@ -66,6 +67,14 @@ def used(cell: Cell) -> str:
     if not math.isfinite(part):
         return "over"
     return f"{part:.0%}" if part < 100 else f"{part:.2g}×"
+
+
+def of_budget(cell: Cell) -> str:
+    """The same in words, "16% of its budget"; empty where there is nothing to say."""
+    part = used(cell)
+    if part == "over":
+        return "over its budget"
+    return f"{part} of its budget" if part else ""
 
 
 def differs(cell: Cell) -> bool:

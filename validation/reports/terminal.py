@@ -10,7 +10,7 @@ from ..verdict import coverage
 from .advice import Advisor
 from .lines import MOST_LINES, Lines, named, whole, worded
 from .plain_text import cut, lines_of
-from .quantities import differs, element, exactly, number, shape, used
+from .quantities import differs, element, exactly, number, of_budget, shape, used
 from .summary import BackendSummary, alike_bisections, headline, not_asked_for, summaries, worst_first
 from .tables import table
 from .terminal_times import say_latency
@@ -137,7 +137,7 @@ def _backends(page: Lines, report: Report) -> None:
 def _backend(s: BackendSummary) -> tuple[str, ...]:
     worst = ""
     if s.worst is not None and (s.worst.verdict != PASSED or s.worst.used > 0):
-        part = f": {used(s.worst)} of its budget" if s.worst.metrics else ""
+        part = f": {words}" if (words := of_budget(s.worst)) else ""
         worst = f"{named(s.worst.output)} at {named(s.worst.sample)}{part}"
     counts = [str(s.counts[v]) for v in (FAILED, NOT_CHECKED, PASSED)]
     return (named(s.name), "required" if s.required else "", *counts, worst)

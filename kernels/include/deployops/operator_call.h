@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string_view>
+#include <type_traits>
 
 #include "deployops/parallel.h"
 #include "deployops/tensor.h"
@@ -102,10 +103,28 @@ template <class T> struct AttributeAs<std::optional<T>> {
   }
 };
 
+// An attribute as the argument of a kernel, for a parameter of type T, const T, or const T&, and for no other: C++ would turn
+// an int64_t into a double or a bool without a word, and so take two attributes in the wrong order.
 template <class T>
-T attribute(const OperatorCall& call, size_t index) {
-  return AttributeAs<T>::of(call.attributes[index]);
-}
+class Attribute {
+ public:
+  Attribute(const OperatorCall& call, size_t index) : value_(AttributeAs<T>::of(call.attributes[index])) {}
+  // Not to be copied: a parameter of any type (`auto`) would be a copy of this, not a T.
+  Attribute(const Attribute&) = delete;
+  Attribute& operator=(const Attribute&) = delete;
+  const Attribute& exact() const { return *this; }
+
+  template <class U, std::enable_if_t<std::is_same_v<std::remove_cv_t<U>, T>, int> = 0>
+  operator U() const {
+    return value_;
+  }
+  // An std::optional<T> would else make itself of this.
+  template <class U, std::enable_if_t<std::is_same_v<U, T>, int> = 0>
+  operator std::optional<U>() const = delete;
+
+ private:
+  T value_;
+};
 
 // How many tensors the list after `singles` other inputs holds.
 inline size_t list_size(const OperatorCall& call, size_t singles) {

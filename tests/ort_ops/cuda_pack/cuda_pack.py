@@ -35,13 +35,19 @@ def beyond(x: Tensor) -> Tensor:
     return x.clone()
 
 
+@operator("cudapack::elsewhere", dtypes=("float32",))
+def elsewhere(x: Tensor) -> Tensor:
+    """Its launcher launches on the default stream."""
+    return x.clone()
+
+
 @operator("cudapack::two", dtypes=("float32", "float16"), outputs=("twice", "thrice"))
 def two(x: Tensor) -> tuple[Tensor, Tensor]:
     """2·x and 3·x: either may be left out."""
     return x * 2, x * 3
 
 
-for op in (stream_of, forgets, refuses, beyond):
+for op in (stream_of, forgets, refuses, beyond, elsewhere):
 
     @op.fake
     def _(x: Tensor) -> Tensor:

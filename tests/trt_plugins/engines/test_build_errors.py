@@ -179,6 +179,19 @@ def test_what_the_builder_refuses_for_a_gpu_is_told_at_its_node(rtx: Path, tmp_p
     assert "leave this compute capability out of --arch" in text
 
 
+def test_a_workspace_that_is_too_small_is_told_with_what_to_do(rtx: Path, tmp_path: Path) -> None:
+    """Measured: TensorRT-RTX 1.7.1 wants more than 1 KiB for this convolution."""
+    node = helper.make_node("Conv", ["x", "w"], ["y"], name="conv", pads=[1, 1, 1, 1])
+    tensors: Tensors = {"x": (F32, [1, 64, 500, 500])}
+    model = save(tmp_path / "m.onnx", [node], tensors, {"y": (F32, None)})
+    proto = onnx.load(model)
+    proto.graph.initializer.append(helper.make_tensor("w", F32, [64, 64, 3, 3], [0.0] * (64 * 64 * 9)))
+    model.write_bytes(proto.SerializeToString())
+    assert "--workspace of 1.0 kB may be too small" in refusal(model, workspace="1KiB", archs=["sm89"])
+    built = build_engine(model, out=tmp_path / "m.engine", archs=["sm89"])
+    assert built.record.workspace is None
+
+
 # --- damaged models ----------------------------------------------------------------------------------------------
 
 

@@ -107,6 +107,10 @@ def test_the_library_that_the_package_names_wrongly_is_found_by_a_link(
             'ModelImporter.cpp:151: ERROR: x\nAssertion failed: convertDtype(a, &b) && "Failed to convert it."',
             "ERROR: x Failed to convert it.",
         ),
+        (
+            "Tactic Selection: no tactics within the limit.; [tactic.cpp:264: run] Error during tactic selection",
+            "Tactic Selection: no tactics within the limit.; Error during tactic selection",
+        ),
         ("Assertion failed: toposort(graph): Failed to sort the model.", "Failed to sort the model."),
         ("a text nobody knows (yet)", "a text nobody knows (yet)"),
     ],
@@ -144,6 +148,26 @@ def test_known_texts_come_with_what_to_do(text: str, advice: str) -> None:
     found = advice_for(text)
     assert advice in found
     assert bool(advice) == bool(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Requested size was 512000896 bytes.",
+        "Tactic Selection: no tactics to implement the operation within workspace limit.",
+        "Could not find any implementation for node {ForeignNode[a...b]}.",
+    ],
+)
+def test_a_workspace_that_may_be_too_small_is_said_where_it_was_limited(text: str) -> None:
+    assert "--workspace of 1.0 kB may be too small" in advice_for(text, 1024)
+    assert "may be too small" not in advice_for(text)
+
+
+def test_memory_that_ran_out_below_the_limit_is_not_put_down_to_it() -> None:
+    text = "Requested size was 512000896 bytes."
+    assert "more than 512.0 MB" in advice_for(text, 512_000_000)
+    assert "memory ran out" in advice_for(text, 1 << 30)
+    assert "memory ran out" in advice_for(text)
 
 
 def test_a_crash_is_one_line_with_what_was_done_and_said_last() -> None:

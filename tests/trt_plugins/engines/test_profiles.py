@@ -219,7 +219,10 @@ def test_given_profiles_are_kept_in_their_order(tmp_path: Path) -> None:
         ("x=-1x3x64x64", "has a negative size"),
         ("x=1x3x64x64,8x3x64x64,65x3x64x64", "`n` was exported for 1..64, and 65 is outside"),
         ("x=0x3x64x64,8x3x64x64,64x3x64x64", "`n` was exported for 1..64, and 0 is outside"),
-        ("x=1x3x64x64,1x3x100x64,1x3x512x64", "`h` was exported for 64..512%32, and 100 is outside"),
+        (
+            "x=1x3x64x64,1x3x100x64,1x3x512x64",
+            "`h` was exported for 64..512%32, and 100 is no multiple of 32",
+        ),
     ],
 )
 def test_a_profile_that_does_not_fit_the_model_is_refused(tmp_path: Path, text: str, reason: str) -> None:
@@ -337,3 +340,32 @@ def test_a_size_of_zero_is_the_smallest_of_a_dim_that_may_be_empty(tmp_path: Pat
     assert "dim 1 is fixed at 4 in the model, and 0 is given" in refusal(source, "x=1x0")
     assert "has a negative size" in refusal(source, {"x": ((-1, 4), (1, 4), (8, 4))})
     assert "`x` has 2 dims, nx4; the shape that is given has 0" in refusal(source, {"x": ()})
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ((64, 225, 512), "225 is no multiple of 32: give 224 or 256"),
+        ((64, 500, 511), "500 is no multiple of 32: give 480 or 512"),
+        ((65, 224, 512), "65 is no multiple of 32: give 64 or 96"),
+        ((33, 224, 512), "33 is outside"),  # the range itself is left
+        ((64, 225, 544), "544 is outside"),
+    ],
+)
+def test_a_size_of_which_only_the_multiple_is_wrong_is_told_which_to_give(
+    tmp_path: Path, sizes: tuple[int, int, int], said: str
+) -> None:
+    given_ = "x=" + ",".join(f"1x3x{size}x256" for size in sizes)
+    with pytest.raises(UsageError) as caught:
+        resolve_profiles(model(tmp_path, IMAGES, DECLARED), [given_])
+    assert said in str(caught.value)
+    assert ("Export it again with a wider one" in str(caught.value)) == ("outside" in said)
+
+
+def test_the_multiples_beside_it_are_given_only_where_the_range_has_them(tmp_path: Path) -> None:
+    declared = ["x:float32[n=1..64,3,h=60..100%32,w]"]  # 64 and 96
+    given_ = "x=1x3x70x256,1x3x99x256,1x3x99x256"
+    with pytest.raises(UsageError, match=r"70 is no multiple of 32: give 64 or 96$"):
+        resolve_profiles(model(tmp_path, IMAGES, declared), [given_])
+    with pytest.raises(UsageError, match=r"99 is no multiple of 32: give 96$"):
+        resolve_profiles(model(tmp_path, IMAGES, declared), ["x=1x3x99x256"])

@@ -69,11 +69,9 @@ def shipped(name: str) -> Operator:
 def test_shipped_kernels_compute_what_their_references_do(nvcc: Nvcc) -> None:
     """Elementwise, and along rows with shuffles, barriers and shared memory; all four dtypes."""
     found = interpret([shipped("relu"), shipped("rms_norm")], nvcc=str(nvcc.path))
-    # the scalar form of a row's kernel is for tensors that lie differently, which no sample has: that is said
-    [unlaunched] = [r for r in found if not r.dtype]
-    assert (unlaunched.operator, unlaunched.status) == ("deployops::rms_norm", "not checked")
-    assert "4 of 8 kernels, which no sample launches" in render_ptx([unlaunched])
-    results = [r for r in found if r.dtype]
+    # the scalar form of a row's kernel too, which is for inputs that lie differently than outputs
+    assert not [r for r in found if not r.dtype], render_ptx(found)
+    results = found
     assert {(r.operator, r.dtype) for r in results} == {
         (f"deployops::{name}", dtype)
         for name in ("relu", "rms_norm")
@@ -103,6 +101,27 @@ def test_what_only_nvcc_takes_is_checked_too(tmp_path: Path, nvcc: Nvcc) -> None
         2,
         0,
     )  # the emulation does not compile it
+
+
+@pytest.mark.parametrize(
+    "launch",
+    ["return launch(twice_kernel, (n + 31) / 32, 32, 0, nullptr, x.data, y.data, n);",
+     "twice_kernel<<<(n + 31) / 32, 32>>>(x.data, y.data, n); return cudaGetLastError();"],
+)  # fmt: skip
+def test_a_launch_on_the_default_stream_fails(launch: str, tmp_path: Path, nvcc: Nvcc) -> None:
+    right = "return launch(twice_kernel, (n + 31) / 32, 32, 0, stream, x.data, y.data, n);"
+    result = checked(tmp_path, nvcc, KERNEL.replace(right, launch))
+    assert result.status == "failed"
+    assert (
+        "the kernel `twice_kernel` is launched on the default stream, not on the stream given"
+        in result.detail
+    )
+
+
+def test_an_output_that_is_used_unwritten_fails(tmp_path: Path, nvcc: Nvcc) -> None:
+    # fmaxf swallows NaN
+    kernel = KERNEL.replace("y[i] = x[i] * 2.f", "y[i] = fmaxf(y[i], x[i] * 2.f)")
+    assert checked(tmp_path, nvcc, kernel).status == "failed"
 
 
 def test_a_wrong_formula_fails(tmp_path: Path, nvcc: Nvcc) -> None:

@@ -188,3 +188,25 @@ def test_the_same_report_gives_the_same_bytes(full_report: Report) -> None:
     assert junit(full_report) == junit(
         replace(full_report, environment=dict(reversed(full_report.environment.items())))
     )
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_where_it_begins_stands_below_the_words_that_say_so(named: bool, full_report: Report) -> None:
+    """The conclusion too, and where no node is named it alone."""
+    (bisection,) = full_report.bisections
+    found = replace(bisection, culprit=bisection.culprit if named else None)
+    suite = next(s for s in parsed(replace(full_report, bisections=(found,))) if s.name == "onnxruntime")
+    (failure,) = next(c for c in suite if c.name == "logits at batch=3, large").result
+    lines = failure.text.splitlines()
+    at = next(k for k, line in enumerate(lines) if "See where it begins to diverge, below." in line)
+    below = lines[at + 1 :]
+    assert bisection.text in below
+    assert any(line.startswith("begins to diverge at node /layers.3/act/Gelu") for line in below) == named
+
+
+def test_a_pytest_failure_has_the_conclusion_too(full_report: Report) -> None:
+    from deployops.validation.reports.failure import failure
+
+    (bisection,) = full_report.bisections
+    for found in (bisection, replace(bisection, culprit=None)):
+        assert bisection.text in failure(replace(full_report, bisections=(found,)))

@@ -202,3 +202,35 @@ def test_a_line_of_the_source_is_shown_whole_and_two_backends_share_a_block() ->
     assert "begins to diverge on onnxruntime and torch.compile:" in shown
     # a file at fault and a backend at fault are two things, at whatever node
     assert [len(alike) for alike in alike_bisections(report)] == [2, 1]
+
+
+def test_over_is_said_in_words(make_cell: Callable[..., Cell]) -> None:
+    """A NaN on one side has no ratio; a decision has no budget of its own."""
+    import numpy as np
+
+    from deployops.validation.parity.metrics import Tolerance, measure
+
+    want = np.ones(4)
+    metrics = measure(np.array([1, 1, np.nan, 1.0]), want, want, tolerance=Tolerance(0.0, 1e-6))
+    bad = make_cell("batch=4, with NaN", "y", "a", "failed", 1e-3, "1 NaN")
+    shown = text(Report("m", "o", (replace(bad, metrics=metrics),), (BackendRecord("a"), BackendRecord("b"))))
+    assert "y at batch=4, with NaN: over its budget" in shown
+    assert "over of its budget" not in shown
+    decided = replace(bad, metrics=metrics, judged_as="argmax")
+    shown = text(Report("m", "o", (decided,), (BackendRecord("a"), BackendRecord("b"))))
+    assert "of its budget" not in shown
+    assert text(
+        Report("m", "o", (make_cell("s", "y", "a"),), (BackendRecord("a"), BackendRecord("b")))
+    ).count("% of its budget")
+
+
+def test_who_gave_bisect_is_not_told_to_give_it(full_report: Report, make_cell: Callable[..., Cell]) -> None:
+    more = make_cell("batch=8, strided", "features", "onnxruntime", "failed", 3e-3, "it differs")
+    elsewhere = make_cell("example", "logits", "torch.compile", "failed", 3e-3, "it differs as well")
+    shown = text(replace(full_report, cells=(*full_report.cells, more)))
+    assert "See where it begins to diverge, below." in shown
+    assert "`--bisect` looked into logits at batch=3, large on this backend: see there." in shown
+    assert "`--bisect` finds" not in shown
+    # nobody looked there
+    shown = text(replace(full_report, cells=(*full_report.cells, elsewhere), bisections=()))
+    assert "`--bisect` finds the first node that differs" in shown

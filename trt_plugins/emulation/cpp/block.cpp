@@ -90,16 +90,18 @@ bool BlockRunner::run(uint3 block_index) {
 }
 
 void BlockRunner::fill_shared_memory() {
-  // Not numbers: what is read without having been written shows in the results.
+  // What is read without having been written shows in the results.
   if (static_.begin != nullptr) {
     // Among these variables are the emulation's own; the others of them are set when a thread starts.
     Thread* const thread = current_thread;
     BlockRunner* const runner = current_runner;
-    std::memset(static_.begin, 0xff, size_t(static_.end - static_.begin));
+    const bool prepared = prepared_for_faults;
+    std::memset(static_.begin, fill(), size_t(static_.end - static_.begin));
     current_thread = thread;
     current_runner = runner;
+    prepared_for_faults = prepared;
   }
-  if (launch_.dynamic_shared > 0) std::memset(dynamic_.begin, 0xff, launch_.dynamic_shared);
+  if (launch_.dynamic_shared > 0) std::memset(dynamic_.begin, fill(), launch_.dynamic_shared);
 }
 
 unsigned BlockRunner::random(unsigned below) {

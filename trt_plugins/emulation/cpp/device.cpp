@@ -22,6 +22,7 @@ namespace {
 
 std::mutex device_mutex;
 std::string failure_text;
+bool failure_of_device = true;
 cudaError_t last_error = cudaSuccess;
 RunSettings settings;
 std::unordered_map<const void*, size_t> allowed_dynamic_shared;
@@ -31,10 +32,32 @@ constexpr size_t default_shared = 48 << 10;
 constexpr size_t most_shared = 99 << 10;  // of compute capability 8.6, 8.9 and 12.0; others have more
 constexpr size_t threads_worth_sharing = 4096;
 
-cudaError_t refuse(cudaError_t error, const char* text) {
+cudaError_t refuse(cudaError_t error, const char* text, bool by_device = true) {
   const std::lock_guard<std::mutex> lock(device_mutex);
-  if (failure_text.empty()) failure_text = text;
+  if (failure_text.empty()) {
+    failure_text = text;
+    failure_of_device = by_device;
+  }
   return last_error = error;
+}
+
+// A device does as it is told, and the results are wrong now and then. Here it is an error, so that no host can miss it.
+cudaError_t expect_stream(cudaStream_t stream, const char* what) {
+  const bool by_default = stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
+  if (settings.stream == nullptr ? !by_default : stream == settings.stream) return cudaSuccess;
+  char text[512];
+  std::snprintf(text, sizeof text,
+                "%s on %s, not on the stream given: in TensorRT it would race with what runs before and after", what,
+                by_default ? "the default stream" : "another stream");
+  return refuse(cudaErrorInvalidResourceHandle, text, false);
+}
+
+// After what `who` did; while memory is open.
+cudaError_t expect_nothing_beside(const char* who) {
+  char what[256], text[512];
+  if (!written_beside(what, sizeof what)) return cudaSuccess;
+  std::snprintf(text, sizeof text, "%s %s", who, what);
+  return refuse(cudaErrorIllegalAddress, text, false);
 }
 
 // CUDA C++ Programming Guide, "Compute Capabilities".
@@ -86,9 +109,11 @@ unsigned workers_for([[maybe_unused]] uint64_t blocks, [[maybe_unused]] uint64_t
 void set_run_settings(const RunSettings& wanted) {
   settings = wanted;
   failure_text.clear();
+  failure_of_device = true;
   last_error = cudaSuccess;
 }
 const std::string& failure() { return failure_text; }
+bool device_would_tell() { return failure_of_device; }
 
 cudaError_t allow_dynamic_shared(const void* kernel, size_t bytes) {
   if (bytes > most_shared) {
@@ -103,7 +128,11 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, void (*
   if (current_thread != nullptr) {
     return refuse(cudaErrorNotSupported, "a kernel launches a kernel, which the emulation does not do");
   }
-  const cudaError_t wrong = check_configuration(config, kernel);
+  char name[64], launched[96];  // the name is in the debug information, where the parent process finds it
+  std::snprintf(name, sizeof name, "the kernel <kernel 0x%zx>", offset_in_library(kernel));
+  std::snprintf(launched, sizeof launched, "%s is launched", name);
+  cudaError_t wrong = check_configuration(config, kernel);
+  if (wrong == cudaSuccess) wrong = expect_stream(config.stream, launched);
   if (wrong != cudaSuccess) return wrong;
   const dim3 grid = config.gridDim;
   const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;
@@ -136,11 +165,16 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, void (*
   for (unsigned k = workers_for(blocks, threads); k > 1; --k) workers.emplace_back(work);
   work();
   for (std::thread& worker : workers) worker.join();
+  const cudaError_t error = failed ? cudaErrorLaunchFailure : expect_nothing_beside(name);
   close_memory();
-  return failed ? cudaErrorLaunchFailure : cudaSuccess;
+  return error;
 }
 
 }  // namespace deployops::emulation
+
+extern "C" __attribute__((visibility("default"))) void deployops_emulated_stream(void* stream) {
+  deployops::emulation::settings.stream = static_cast<cudaStream_t>(stream);
+}
 
 const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
@@ -148,6 +182,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
     case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
     case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
+    case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
     case cudaErrorNotSupported: return "cudaErrorNotSupported";
     case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
@@ -175,20 +210,33 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   }
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
-  deployops::emulation::open_memory();
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  using namespace deployops::emulation;
+  cudaError_t error = expect_stream(stream, "the launcher calls cudaMemcpyAsync");
+  if (error != cudaSuccess) return error;
+  open_memory();
   if (bytes > 0) std::memmove(to, from, bytes);
-  deployops::emulation::close_memory();
-  return cudaSuccess;
+  error = expect_nothing_beside("the launcher's cudaMemcpyAsync");
+  close_memory();
+  return error;
 }
-cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
-  deployops::emulation::open_memory();
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  using namespace deployops::emulation;
+  cudaError_t error = expect_stream(stream, "the launcher calls cudaMemsetAsync");
+  if (error != cudaSuccess) return error;
+  open_memory();
   if (bytes > 0) std::memset(to, value, bytes);
-  deployops::emulation::close_memory();
-  return cudaSuccess;
+  error = expect_nothing_beside("the launcher's cudaMemsetAsync");
+  close_memory();
+  return error;
 }
-cudaError_t cudaMallocAsync(void** memory, size_t bytes, cudaStream_t) {
-  *memory = deployops::emulation::guarded_memory(bytes, 256, false, true, "memory from cudaMallocAsync");
-  return cudaSuccess;
+cudaError_t cudaMallocAsync(void** memory, size_t bytes, cudaStream_t stream) {
+  using namespace deployops::emulation;
+  const cudaError_t error = expect_stream(stream, "the launcher calls cudaMallocAsync");
+  if (error == cudaSuccess) *memory = guarded_memory(bytes, 256, false, true, "memory from cudaMallocAsync");
+  return error;
 }
-cudaError_t cudaFreeAsync(void*, cudaStream_t) { return cudaSuccess; }  // with the tensors, when the call is over
+// The memory goes with the tensors, when the call is over.
+cudaError_t cudaFreeAsync(void*, cudaStream_t stream) {
+  return deployops::emulation::expect_stream(stream, "the launcher calls cudaFreeAsync");
+}

@@ -11,11 +11,16 @@ namespace deployops::emulation {
 struct RunSettings {
   uint32_t seed = 0;    // of the schedule; 0: threads in their order
   int32_t workers = 0;  // threads of the operating system; 0: one per core
+  // On which launches are to be; null where it was not said: then any but the default one. A host that loads the library
+  // says it with `deployops_emulated_stream(stream)`, of C.
+  cudaStream_t stream = nullptr;
 };
 
 void set_run_settings(const RunSettings&);  // before each call
 
-// Why the last launch failed; empty where it did not.
+// Why the first launch, or copy, that failed did; empty where none failed.
 const std::string& failure();
+// Whether a device would have returned an error too.
+bool device_would_tell();
 
 }  // namespace deployops::emulation

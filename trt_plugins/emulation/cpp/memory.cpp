@@ -22,10 +22,14 @@ namespace {
 struct Region {
   char *mapping, *mapping_end, *begin, *end;
   char *open, *open_end;  // the pages between the guards
+  void* allocated;        // under AddressSanitizer
   bool writable;
   char name[64];
 };
 std::vector<Region> regions;
+unsigned char fill_byte = 0xff;
+// Beside memory that may be written. No fill, so that a copy of what lies beside an input shows; as a float32, -4e37.
+constexpr unsigned char beside = 0xfd;
 
 void protect_all(int of_inputs, int of_outputs) {
   for (const Region& r : regions) {
@@ -40,21 +44,27 @@ size_t page_size() {
   return size;
 }
 
-void* guarded_memory(size_t bytes, size_t alignment, bool at_end, bool writable, const char* name) {
+void set_fill(unsigned char byte) { fill_byte = byte; }
+unsigned char fill() { return fill_byte; }
+
+void* guarded_memory(size_t bytes, size_t alignment, bool at_end, bool writable, const char* name, size_t offset) {
 #if defined(DEPLOYOPS_EMULATION_ADDRESS)
   // AddressSanitizer's own memory: its messages say more.
   void* memory = nullptr;
-  if (posix_memalign(&memory, std::max<size_t>(alignment, 16), bytes) != 0) throw std::bad_alloc();
+  if (posix_memalign(&memory, std::max<size_t>(alignment, 16), offset + bytes) != 0) throw std::bad_alloc();
   static_cast<void>(at_end);
   Region r{};
-  r.begin = static_cast<char*>(memory);
+  r.allocated = memory;
+  r.begin = static_cast<char*>(memory) + offset;
   r.end = r.begin + bytes;
+  if (bytes > 0) std::memset(r.begin, fill_byte, bytes);
   r.writable = writable;
   std::snprintf(r.name, sizeof r.name, "%s", name);
   regions.push_back(r);
-  return memory;
+  return r.begin;
 #else
-  const size_t page = page_size(), inner = (bytes + page - 1) / page * page, whole = inner + 2 * page;
+  const size_t page = page_size(), inner = (offset + bytes + page - 1) / page * page;
+  const size_t whole = inner + 2 * page;
   void* mapped = mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) throw std::bad_alloc();
   Region r{};
@@ -62,13 +72,16 @@ void* guarded_memory(size_t bytes, size_t alignment, bool at_end, bool writable,
   r.mapping_end = r.mapping + whole;
   r.open = r.mapping + page;
   r.open_end = r.open + inner;
-  r.begin = at_end ? r.open + (inner - bytes) / alignment * alignment : r.open;
+  r.begin = r.open + offset + (at_end ? (inner - bytes - offset) / alignment * alignment : 0);
   r.end = r.begin + bytes;
   r.writable = writable;
   std::snprintf(r.name, sizeof r.name, "%s", name);
   if (inner > 0) {
     mprotect(r.open, inner, PROT_READ | PROT_WRITE);
-    std::memset(r.open, 0xff, inner);  // NaN
+    const auto set = [](char* from, char* to, unsigned char byte) { std::memset(from, byte, size_t(to - from)); };
+    set(r.open, r.begin, writable ? beside : fill_byte);
+    set(r.begin, r.end, fill_byte);
+    set(r.end, r.open_end, writable ? beside : fill_byte);
   }
   regions.push_back(r);
   return r.begin;
@@ -78,7 +91,7 @@ void* guarded_memory(size_t bytes, size_t alignment, bool at_end, bool writable,
 void release_guarded_memory() {
   for (const Region& r : regions) {
 #if defined(DEPLOYOPS_EMULATION_ADDRESS)
-    std::free(r.begin);
+    std::free(r.allocated);
 #else
     munmap(r.mapping, size_t(r.mapping_end - r.mapping));
 #endif
@@ -89,6 +102,25 @@ void release_guarded_memory() {
 void open_memory() { protect_all(PROT_READ, PROT_READ | PROT_WRITE); }
 void close_memory() { protect_all(PROT_NONE, PROT_NONE); }
 void read_memory() { protect_all(PROT_READ, PROT_READ); }
+
+bool written_beside([[maybe_unused]] char* text, [[maybe_unused]] size_t size) {
+  // AddressSanitizer sees such a write itself.
+#if !defined(DEPLOYOPS_EMULATION_ADDRESS)
+  const auto changed = [](const char* begin, const char* end) {
+    return std::find_if(begin, end, [](char c) { return static_cast<unsigned char>(c) != beside; });
+  };
+  for (const Region& r : regions) {
+    if (!r.writable) continue;
+    const char* found = changed(r.end, r.open_end);
+    if (found == r.open_end) found = changed(r.open, r.begin);
+    if (found == r.begin) continue;
+    const size_t length = size_t(std::snprintf(text, size, "writes "));
+    if (length < size) describe_address(found, text + length, size - length);
+    return true;
+  }
+#endif
+  return false;
+}
 
 void describe_address(const void* address, char* text, size_t size) {
   text[0] = 0;
@@ -177,10 +209,11 @@ void on_fault(int number, siginfo_t* info, void* context) {
 
 size_t offset_in_library(const void* pc) { return reinterpret_cast<uintptr_t>(pc) - library_base(); }
 
+thread_local bool prepared_for_faults = false;
+
 void prepare_thread_for_faults() {
-  static thread_local unsigned char done = 0;  // any other number means done: shared memory around it is overwritten
-  if (done) return;
-  done = 1;
+  if (prepared_for_faults) return;
+  prepared_for_faults = true;
   stack_t stack{};
   stack.ss_size = 64 << 10;
   stack.ss_sp = std::malloc(stack.ss_size);  // for as long as the thread lives; a few threads, freed with the process

@@ -10,10 +10,19 @@ namespace deployops::emulation {
 
 size_t page_size();
 
+// What memory holds that nobody has written yet: tensors, the workspace, shared memory. 0xff, which is NaN, where nothing
+// else is said.
+void set_fill(unsigned char byte);
+unsigned char fill();
+
 // `name` is for messages. The memory ends at the guard where `at_end`, as far as `alignment` allows; else it begins
-// right after one.
-void* guarded_memory(size_t bytes, size_t alignment, bool at_end, bool writable, const char* name);
+// right after one. It begins `offset` bytes past a multiple of `alignment`.
+void* guarded_memory(size_t bytes, size_t alignment, bool at_end, bool writable, const char* name, size_t offset = 0);
 void release_guarded_memory();
+
+// Whether somebody wrote beside memory that may be written: between it and its guard, where writing is no fault at once.
+// `text`: "writes 4 bytes beyond the end of `y`, which has 404". While memory is open or read.
+bool written_beside(char* text, size_t size);
 
 // The device may use the memory while a kernel runs, the launcher never.
 void open_memory();
@@ -26,6 +35,7 @@ void describe_address(const void* address, char* text, size_t size);
 // Says what happened and ends the process where code touches memory that it may not.
 void catch_faults();
 void prepare_thread_for_faults();  // each thread of the operating system
+extern thread_local bool prepared_for_faults;
 
 // Places in this library as the parent process finds them: `<pc 0x1234>`.
 size_t offset_in_library(const void* pc);

@@ -1,5 +1,6 @@
 """Casting an ONNX model to float16 or bfloat16, as a strongly typed TensorRT wants it.
 
 `cast_model.py` does it; `rules.py` says which operators stay float32 and why, `flags.py` follows values that must not be
-narrowed (huge, whole numbers, sums), `decisions.py` decides for a node, `graph.py` writes the casts.
+narrowed (huge, whole numbers, sums), `digits.py` finds what computes coordinates, `decisions.py` decides for a node,
+`graph.py` writes the casts.
 """

@@ -10,6 +10,7 @@ What is cast, and how:
 - Every node whose operator takes the type gets it, except those of `rules`, what is computed from sizes or
   positions, and what is next to a constant beyond the range.
 - Custom operators follow their plugins: without a kernel for the type they stay float32, with casts around.
+- What computes coordinates, back to the last layer, stays float32 (`digits`).
 - Inputs and outputs of the model keep their types, and so do values that enter or leave the graphs of If, Loop and Scan.
 - Model-local functions are inlined, but for those that have a plugin: their bodies compute in float32 between casts.
 """
@@ -24,12 +25,13 @@ from ....errors import DeployOpsError, ExportError, ModelFileError, UsageError
 from ..record import KeptFloat32
 from ..source_model import graphs_of
 from .decisions import Decisions
+from .digits import Digits, find_digits
 from .flags import Flags
 from .graph import Casting
 from .input import check_tensors, inlined
 from .narrow_weights import NarrowPrecision, element_type
 from .plugin_dtypes import PluginDtypes
-from .values import NO_TENSOR, STANDARD, Findings, NarrowCalls
+from .values import HALVES, NO_TENSOR, STANDARD, Findings, NarrowCalls, short_name
 
 if TYPE_CHECKING:
     import onnx
@@ -105,9 +107,9 @@ def _cast(
     opset = next((o.version for o in light.opset_import if o.domain in STANDARD), 0)
     types, shapes = _types(light, weights)
     light.graph.initializer.extend(weights)
-    decisions = Decisions(
-        precision, opset, Flags(precision, opset, shapes), plugins, frozenset(keep), optional, Findings()
-    )
+    digits = find_digits(light.graph, types, shapes, plugins, precision)
+    flags = Flags(precision, opset, shapes)
+    decisions = Decisions(precision, opset, flags, plugins, frozenset(keep), optional, Findings(), digits)
     casting = Casting(decisions, types, set(_all_names(light.graph)))
     casting.graph(light.graph)
     if unknown := [k for k in keep if k not in decisions.kept_by_name]:
@@ -133,7 +135,11 @@ def _cast(
         light,
         tuple(decisions.findings.kept),
         decisions.findings.narrow_nodes,
-        tuple(_warnings(decisions.findings, precision)),
+        (
+            *_other_half(light, types, precision),
+            *_warnings(decisions.findings, precision),
+            *_far(digits, precision),
+        ),
     )
 
 
@@ -323,6 +329,11 @@ def _warnings(found: Findings, precision: NarrowPrecision) -> Iterator[str]:
         )
     if found.huge:
         yield f"values that may be beyond {limit}, and are then infinite: {_listed(found.huge)}"
+    if found.digits:
+        yield (
+            f"values that need their digits, and that a plugin makes in {name}: {_listed(found.digits)}; name its node in "
+            "--keep-float32 where they count"
+        )
     if found.newer:
         opset = max(found.newer.values())
         yield (
@@ -333,6 +344,38 @@ def _warnings(found: Findings, precision: NarrowPrecision) -> Iterator[str]:
         yield (
             "the model is quantized: casts now stand between its DequantizeLinear nodes and the layers after them. Whether "
             "TensorRT still runs those in 8 bits is not checked; a model that was float16 before it was quantized has none"
+        )
+
+
+def _other_half(
+    model: onnx.ModelProto, types: Mapping[str, int], precision: NarrowPrecision
+) -> Iterator[str]:
+    """Of a model that is in the other type of 16 bits already."""
+    graph = model.graph
+    kinds = {
+        *types.values(),
+        *(t.data_type for t in graph.initializer),
+        *(v.type.tensor_type.elem_type for v in graph.input),
+    }
+    own = short_name(precision)
+    others = [name for number, name in HALVES.items() if number in kinds and name != own]
+    if others:
+        lost = (
+            "values beyond 65,504, which bfloat16 holds, become infinite (weights are checked)"
+            if precision == "fp16"
+            else "values have fewer digits than float16 holds"
+        )
+        yield (
+            f"the model computes in {others[0]}, which stays as it is: what is float32 in it becomes {own}, where {lost}. Leave "
+            "--precision out to build the model in the types it has"
+        )
+
+
+def _far(digits: Digits, precision: NarrowPrecision) -> Iterator[str]:
+    if digits.far:
+        yield (
+            f"values that are many steps from the coordinates computed of them, and are {short_name(precision)}: "
+            f"{_listed(digits.far)}; name the nodes that make them in --keep-float32 where the digits count"
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from .digits import Digits
 from .flags import HUGE, INTEGERS, SUM, Flags, tensor_flag
 from .narrow_weights import NarrowPrecision, narrowed
 from .plugin_dtypes import PluginDtypes
@@ -21,6 +22,7 @@ from .rules import (
 from .values import (
     DOUBLE,
     FLOAT,
+    HALVES,
     NO_TENSOR,
     STANDARD,
     Findings,
@@ -66,6 +68,7 @@ class Decisions:
     Attributes:
         keep: names of nodes and operators that stay float32; those found are added to `kept_by_name`.
         optional: by function, the inputs that some call leaves out; None: its body cannot be cast.
+        digits: values that are to be computed in float32, for what takes them.
     """
 
     precision: NarrowPrecision
@@ -75,6 +78,7 @@ class Decisions:
     keep: frozenset[str]
     optional: Mapping[tuple[str, str], frozenset[int] | None]
     findings: Findings
+    digits: Digits = field(default_factory=Digits)
     kept_by_name: set[str] = field(default_factory=set)
 
     def decide(
@@ -112,6 +116,8 @@ class Decisions:
             return Decision("a sparse constant", self._of_sparse(node))
         if found := self._attributes(node, flag):
             return found
+        if why := self.digits.reason(node):
+            return Decision(why, flag)
         known = form(node.op_type, self.opset, self.precision)
         if known is None:
             return Decision(f"opset {self.opset} has no such operator that is known here")
@@ -198,6 +204,11 @@ class Decisions:
             return Decision("the type of its input is not known")
         if source.type == DOUBLE:
             return Decision("the model computes it in float64, for its digits", SUM)
+        if HALVES.get(source.type, short_name(self.precision)) != short_name(self.precision):
+            more = "a larger range than float16" if self.precision == "fp16" else "more digits than bfloat16"
+            return Decision(f"it widens {HALVES[source.type]}, which has {more}")
+        if why := self.digits.reason(node):
+            return Decision(why)
         return Decision(inputs=frozenset({0} if source.type == FLOAT else ()), outputs=frozenset({0}))
 
     def _filled(self, node: onnx.NodeProto, can: bool, since: int | None) -> Decision:

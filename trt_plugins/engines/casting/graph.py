@@ -14,6 +14,7 @@ from .rules import form
 from .values import (
     DOUBLE,
     FLOAT,
+    HALVES,
     NO_TENSOR,
     STANDARD,
     WIDE_INTEGERS,
@@ -173,9 +174,11 @@ class Casting:
             node.output[k] = own
             if narrow and own == name:
                 self.narrowed_values.add(name)
+            if narrow and name in self.decisions.digits.why:
+                self.findings.digits.append(f"{name} of {node.domain}::{node.op_type}")
             flag = flags[k] if k < len(flags) else found.flag
             content = given[0].content if node.op_type == "Identity" and given and given[0] else None
-            carried = made[k] in (None, FLOAT, DOUBLE, NO_TENSOR, *WIDE_INTEGERS)
+            carried = made[k] in (None, FLOAT, DOUBLE, NO_TENSOR, *HALVES, *WIDE_INTEGERS)
             if made[k] in WIDE_INTEGERS and floats and node.op_type != "Cast":
                 carried = False  # where it is, not what it is
             scope.values[name] = Value(own, made[k], narrow, flag if carried else "", content=content)

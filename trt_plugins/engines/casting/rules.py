@@ -23,6 +23,7 @@ __all__ = [
     "BOUNDED",
     "COMPARES",
     "CONTRACTS",
+    "DIGITS",
     "DIVISORS",
     "ENDS_A_SUM",
     "ENDS_HUGE",
@@ -123,6 +124,18 @@ DIVISORS: Mapping[str, frozenset[int]] = {"Div": frozenset({1}), "BatchNormaliza
 AS_THEY_ARE: Mapping[str, frozenset[int]] = {  # both in coordinates
     "Resize": frozenset({1}),
     "GridSample": frozenset({1}),
+}
+
+# Inputs that need the digits, so that what computes them stays float32 as well: operator -> place -> what it is. A scale of
+# quantization is none: it is the largest of activations, and all that computes those would stay float32.
+DIGITS: Mapping[str, Mapping[int, str]] = {
+    "GridSample": {1: "the grid of GridSample"},
+    "Resize": {1: "the region of Resize", 2: "the scales of Resize"},
+    "Upsample": {1: "the scales of Upsample"},
+    "AffineGrid": {0: "the transform of AffineGrid"},
+    "RoiAlign": {1: "the regions of RoiAlign"},
+    "MaxRoiPool": {1: "the regions of MaxRoiPool"},
+    "NonMaxSuppression": {0: "the boxes of NonMaxSuppression"},
 }
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DOUBLE",
     "FLOAT",
+    "HALVES",
     "NO_TENSOR",
     "STANDARD",
     "WIDE_INTEGERS",
@@ -31,6 +32,7 @@ __all__ = [
 
 FLOAT = 1  # TensorProto.FLOAT
 DOUBLE = 11
+HALVES = {10: "float16", 16: "bfloat16"}  # the model's own, which are left as they are
 WIDE_INTEGERS = frozenset({4, 5, 6, 7, 12, 13})  # uint16, int16, int32, int64, uint32, uint64
 NO_TENSOR = -1  # a sequence or an optional
 STANDARD = ("", "ai.onnx")
@@ -117,11 +119,17 @@ class NarrowCalls:
 
 @dataclass(slots=True)
 class Findings:
-    """What a reader should know. `integers`, `huge`: values that are cast though they may not survive it."""
+    """What a reader should know.
+
+    Attributes:
+        integers, huge: values that are cast though they may not survive it.
+        digits: values whose digits are needed, and which a plugin makes in the narrow type.
+    """
 
     kept: list[KeptFloat32] = field(default_factory=list)
     integers: list[str] = field(default_factory=list)
     huge: list[str] = field(default_factory=list)
+    digits: list[str] = field(default_factory=list)
     zeros: dict[str, tuple[int, int]] = field(default_factory=dict)
     subnormal: dict[str, tuple[int, int]] = field(default_factory=dict)
     rounded: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -146,7 +154,7 @@ def numbers_of(tensor: onnx.TensorProto) -> Array | None:
     """The numbers in a constant that a cast could make float32 of, with rounding; None for other types."""
     from onnx import numpy_helper
 
-    if tensor.data_type not in (FLOAT, DOUBLE, *WIDE_INTEGERS):
+    if tensor.data_type not in (FLOAT, DOUBLE, *HALVES, *WIDE_INTEGERS):
         return None
     return numpy_helper.to_array(tensor)
 

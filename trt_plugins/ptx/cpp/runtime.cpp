@@ -2,10 +2,14 @@
 // launcher. Only what launchers need is here; what else they call is missing when the library is linked, and said.
 #include <cuda_runtime_api.h>
 
+#include <cxxabi.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <map>
+#include <string>
 
 #include "launcher.h"
 
@@ -47,10 +51,47 @@ cudaError_t last_error = cudaSuccess;
 dim3 pushed_grid, pushed_block;
 size_t pushed_shared = 0;
 cudaStream_t pushed_stream = nullptr;
+std::string stream_fault;
 
-cudaError_t hand_over(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared) {
+// What launchers are given. Nobody looks behind the address.
+cudaStream_t stream_of_calls() {
+  static char there;
+  return reinterpret_cast<cudaStream_t>(&there);
+}
+
+// As the emulated device does: an error, where a device would do as it is told.
+cudaError_t expect_stream(cudaStream_t stream, const std::string& what) {
+  if (stream == stream_of_calls()) return cudaSuccess;
+  const bool by_default = stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
+  if (stream_fault.empty()) {
+    stream_fault = what + " on " + (by_default ? "the default stream" : "another stream") +
+                   ", not on the stream given: in TensorRT it would race with what runs before and after";
+  }
+  return last_error = cudaErrorInvalidResourceHandle;
+}
+
+// Without its parameters.
+std::string readable(const char* name) {
+  int failed = 0;
+  char* const made = abi::__cxa_demangle(name, nullptr, nullptr, &failed);
+  std::string text = made == nullptr ? name : made;
+  std::free(made);
+  if (text.rfind("void ", 0) == 0) text.erase(0, 5);
+  if (text.rfind("deployops::", 0) == 0) text.erase(0, 11);
+  size_t depth = 0;
+  for (size_t k = text.size(); k-- > 0 && text.back() == ')';) {
+    depth += text[k] == ')' ? 1 : 0;
+    if (text[k] == '(' && --depth == 0) text.resize(k);
+  }
+  return text;
+}
+
+cudaError_t hand_over(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared,
+                      cudaStream_t stream) {
   const auto found = kernels().find(function);
   if (found == kernels().end() || interpreter == nullptr) return last_error = cudaErrorInvalidDeviceFunction;
+  const cudaError_t wrong = expect_stream(stream, "the kernel `" + readable(found->second.name) + "` is launched");
+  if (wrong != cudaSuccess) return wrong;
   const LaunchRequest request{found->second.module, found->second.name, {grid.x, grid.y, grid.z},
                               {block.x, block.y, block.z}, shared, arguments};
   const cudaError_t error = static_cast<cudaError_t>(interpreter(&request));
@@ -78,12 +119,15 @@ DEPLOYOPS_EXPORT int deployops_ptx_run(const deployops::trt::Launcher* launcher,
   call->parallel = &sequential;
   text[0] = 0;
   last_error = cudaSuccess;
+  stream_fault.clear();
   try {
     const size_t bytes = launcher->workspace == nullptr ? 0 : launcher->workspace(*call, row);
     void* const scratch = bytes == 0 ? nullptr : reinterpret_cast<void*>(ask(3, nullptr, 0, bytes));
-    const cudaError_t error = launcher->launch(*call, row, nullptr, tactic, scratch);
-    if (error == cudaSuccess && last_error == cudaSuccess) return 0;
-    if (error == cudaSuccess) {
+    const cudaError_t error = launcher->launch(*call, row, stream_of_calls(), tactic, scratch);
+    if (error == cudaSuccess && last_error == cudaSuccess && stream_fault.empty()) return 0;
+    if (!stream_fault.empty()) {
+      std::snprintf(text, size, "%s", stream_fault.c_str());
+    } else if (error == cudaSuccess) {
       std::snprintf(text, size, "a launch fails, and the launcher reports success");
     } else {
       std::snprintf(text, size, "the launcher returns error %d of CUDA", int(error));
@@ -115,14 +159,17 @@ cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
   *kernel = static_cast<cudaKernel_t>(const_cast<void*>(function));
   return cudaSuccess;
 }
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t) {
-  return hand_over(kernel, grid, block, arguments, shared);
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments, size_t shared,
+                               cudaStream_t stream) {
+  return hand_over(kernel, grid, block, arguments, shared, stream);
 }
-cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t) {
-  return hand_over(function, grid, block, arguments, shared);
+cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared,
+                             cudaStream_t stream) {
+  return hand_over(function, grid, block, arguments, shared, stream);
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function, void** arguments) {
-  return hand_over(function, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes);
+  return hand_over(function, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes,
+                   config->stream);
 }
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, cudaStream_t stream) {
   pushed_grid = grid;
@@ -154,18 +201,27 @@ cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
-cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  const cudaError_t wrong = expect_stream(stream, "the launcher calls cudaMemsetAsync");
+  if (wrong != cudaSuccess) return wrong;
   return ask(0, to, size_t(value & 0xff), bytes) != 0 ? cudaSuccess : last_error;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  const cudaError_t wrong = expect_stream(stream, "the launcher calls cudaMemcpyAsync");
+  if (wrong != cudaSuccess) return wrong;
   return ask(1, to, reinterpret_cast<size_t>(from), bytes) != 0 ? cudaSuccess : last_error;
 }
-cudaError_t cudaMallocAsync(void** made, size_t bytes, cudaStream_t) {
+cudaError_t cudaMallocAsync(void** made, size_t bytes, cudaStream_t stream) {
+  const cudaError_t wrong = expect_stream(stream, "the launcher calls cudaMallocAsync");
+  if (wrong != cudaSuccess) return wrong;
   const size_t address = ask(2, nullptr, 0, bytes);
   *made = reinterpret_cast<void*>(address);
   return address != 0 ? cudaSuccess : last_error;
 }
-cudaError_t cudaFreeAsync(void*, cudaStream_t) { return cudaSuccess; }  // with the tensors, when the call is over
+// The memory goes with the tensors, when the call is over.
+cudaError_t cudaFreeAsync(void*, cudaStream_t stream) {
+  return expect_stream(stream, "the launcher calls cudaFreeAsync");
+}
 // As the emulated device answers, but for its compute capability: 8.0.
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   switch (attribute) {

@@ -12,12 +12,16 @@ enum cudaError_t {
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
+  cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotSupported = 801,
   cudaErrorIllegalAddress = 700,
   cudaErrorLaunchFailure = 719,
   cudaErrorUnknown = 999
 };
 typedef struct CUstream_st* cudaStream_t;
+// The default streams, by another name.
+#define cudaStreamLegacy ((cudaStream_t)0x1)
+#define cudaStreamPerThread ((cudaStream_t)0x2)
 
 enum cudaMemcpyKind {
   cudaMemcpyHostToHost,

@@ -1,0 +1,148 @@
+"""The original in a narrower floating type, where the file is float32 at its ends and narrow inside.
+
+Cast as a whole where that is as good: PyTorch's own rounding in the narrow type is then known. A file that was cast with
+care keeps in float32 what the narrow type's range does not hold (sums, norms, exponentials); the whole cast overflows
+there. Then the original computes in its own type, and every result is rounded to the narrow type's digits, not its range.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .backends.torch import cast, outputs_of
+from .original import Original, cloned
+from .parity.budget import HOPELESS
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["NarrowOriginal", "as_the_original_takes_it"]
+
+Array = npt.NDArray[Any]
+
+
+class NarrowOriginal:
+    """Called as the model is; floating results come in `dtype`.
+
+    Args:
+        model: the original in its `own` dtype.
+        narrow: a copy of it cast to `dtype`; None where there is none that runs.
+        notes: is told where every result is rounded instead.
+    """
+
+    def __init__(
+        self, model: Any, own: torch.dtype, narrow: Any, dtype: torch.dtype, notes: dict[str, None]
+    ) -> None:
+        self._model, self._own, self._narrow, self._dtype = model, own, narrow, dtype
+        self._notes = notes
+        self._rounded: Any = None
+
+    @property
+    def keeps_range(self) -> bool:
+        """Whether the cast copy does not serve, so that every result is rounded instead."""
+        return self._rounded is not None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from torch.utils import _pytree
+
+        result = None
+        if self._rounded is None and self._narrow is not None:
+            result = self._narrow(*cloned(args), **cloned(kwargs))
+            if not self._serves(result, args, kwargs):
+                result = None
+        if result is None:
+            result = self._each_result_rounded(args, kwargs)
+        return _pytree.tree_map(lambda v: cast(v, self._dtype), result)
+
+    def _serves(self, result: Any, args: Any, kwargs: Any) -> bool:
+        """Whether the cast copy is near enough to the original to say what rounding costs."""
+        args, kwargs = self._in_own(args, kwargs)
+        pairs = zip(outputs_of(result), outputs_of(self._model(*args, **kwargs)), strict=False)
+        return all(_near(a, b) for a, b in pairs)
+
+    def _in_own(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        from torch.utils import _pytree
+
+        found: tuple[Any, Any] = _pytree.tree_map(
+            lambda v: cast(v, self._own), (cloned(args), cloned(dict(kwargs)))
+        )
+        return found
+
+    def _each_result_rounded(self, args: Any, kwargs: Any) -> Any:
+        if self._rounded is None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch's own, about copying its own exported modules
+                self._rounded = copy.deepcopy(self._model)
+            self._rounded._apply(lambda t: _digits(t, self._dtype))
+            name = str(self._dtype).removeprefix("torch.")
+            self._notes[
+                f"cast to {name} as a whole the original is not the original any more: it overflows, or does not run. What "
+                f"{name} costs is known from the original in {str(self._own).removeprefix('torch.')}, every result rounded "
+                f"to the digits of {name}"
+            ] = None
+        args, kwargs = self._in_own(args, kwargs)
+        with _rounding(self._dtype):
+            return self._rounded(*args, **kwargs)
+
+
+def as_the_original_takes_it(original: Original, array: Array) -> Array:
+    """An input in its own dtype, rounded where the original is cast to a narrower one and takes it so."""
+    import torch
+
+    if original.source is None or array.dtype != np.float32:
+        return array
+    rounded: Array = _digits(torch.from_numpy(array.copy()), original.deployed).numpy()
+    return rounded
+
+
+def _near(narrow: Any, own: Any) -> bool:
+    """Finite where the original is, and off by no more than a tenth of it, both root mean squares."""
+    import torch
+
+    if not isinstance(narrow, torch.Tensor) or not narrow.is_floating_point() or narrow.shape != own.shape:
+        return True
+    a, b = narrow.double(), own.double()
+    finite = b.isfinite()
+    if bool((~a.isfinite() & finite).any()):
+        return False
+    a, b = a[finite], b[finite]
+    return not bool((a - b).square().sum() > HOPELESS**2 * b.square().sum())
+
+
+def _digits(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A floating tensor rounded to the digits of `dtype`, in its own dtype; beyond the range of `dtype` as it is."""
+    import torch
+
+    if not value.is_floating_point() or value.itemsize <= dtype.itemsize:
+        return value
+    rounded = value.to(dtype).to(value.dtype)
+    return torch.where(rounded.isinf(), value, rounded)
+
+
+def _rounding(dtype: torch.dtype) -> Any:
+    """A dispatch mode that rounds what each operator gives, and what it writes into a tensor."""
+    import torch
+    from torch.utils import _pytree
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    def rounded(value: Any) -> Any:
+        return _digits(value, dtype) if isinstance(value, torch.Tensor) else value
+
+    class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call,unused-ignore]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = func(*args, **(kwargs or {}))
+            aliases = [r.alias_info for r in func._schema.returns]
+            if any(a is not None and a.is_write for a in aliases):
+                for value in _pytree.tree_leaves(result):
+                    if isinstance(value, torch.Tensor) and value.is_floating_point():
+                        value.copy_(_digits(value, dtype))
+            elif all(a is None for a in aliases):  # a view must stay one: what is written into it counts
+                result = _pytree.tree_map(rounded, result)
+            return result
+
+    return Mode()  # type: ignore[no-untyped-call,unused-ignore]

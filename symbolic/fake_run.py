@@ -15,6 +15,7 @@ from .torch_logs import quiet
 if TYPE_CHECKING:
     import sympy
     import torch
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     from .operator import Operator
 
@@ -139,7 +140,7 @@ def run_fake(
         [TensorInfo(dtypes.name_of(t.dtype), tuple(_dim(s, originals) for s in t.shape)) for t in outputs],
         [tuple(_value(s, originals, sizes) for s in t.shape) for t in outputs],
         [b for guard in env.guards[asked:] for b in _turning_points(guard.expr, originals, sizes)],
-        any(_pins(guard.expr) for guard in env.guards),
+        any(_pins(guard.expr) for guard in env.guards) or any(_pinned(env, symbol) for symbol in originals),
     )
 
 
@@ -153,6 +154,11 @@ def _pins(condition: sympy.Basic) -> bool:
     import sympy
 
     return isinstance(condition, sympy.Eq) and not condition.has(sympy.Function)
+
+
+def _pinned(env: ShapeEnv, symbol: Any) -> bool:
+    """Whether what was decided leaves one size: `n < 1` leaves 0, and torch writes 0 for n."""
+    return bool(env.replace(symbol) != symbol or env.var_to_range[symbol].is_singleton())
 
 
 def _turning_points(

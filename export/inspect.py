@@ -13,6 +13,7 @@ from ..errors import ModelFileError, UsageError
 from ..ort_ops.arguments import expect, expect_path, expect_sequence, listed_texts
 from ..symbolic import dtypes
 from ..symbolic.graph_inspection.standard_types import as_text
+from ..symbolic.nested_graphs import nested_nodes
 from .model_files.contents import read_contents
 from .model_files.model_file import Kind, identify, printable, shown
 from .result import TensorSpec
@@ -215,7 +216,7 @@ def inspect_model(
     )
     metadata = {p.key: p.value for p in model.metadata_props}
     standard = ("", "ai.onnx")
-    nodes = [n for n in _nodes(model.graph) if n.domain not in standard]
+    nodes = [n for n in nested_nodes(model.graph.node) if n.domain not in standard]
     return Inspection(
         path=file.path,
         kind=file.kind.value,
@@ -286,16 +287,6 @@ def _checked_for_tensorrt(
 def _some(names: Sequence[str], count: int) -> str:
     rest = len(names) - count
     return ", ".join(names[:count]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    found = []
-    for node in graph.node:
-        found.append(node)
-        for attribute in node.attribute:
-            for inner in [attribute.g] * attribute.HasField("g") + list(attribute.graphs):
-                found += _nodes(inner)
-    return found
 
 
 def _tensor(value: onnx.ValueInfoProto) -> TensorSpec:

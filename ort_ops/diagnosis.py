@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import DeployOpsError, ModelFileError, NotCheckedError
 from ..symbolic import registry
+from ..symbolic.nested_graphs import nested_nodes
 from .experiments import kernel_gaps, versions_that_load
 
 if TYPE_CHECKING:
@@ -240,18 +241,10 @@ def _other(name: str, model: onnx.ModelProto, error: Exception) -> DeployOpsErro
 def _nodes(model: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, dict[str, int]]]:
     """Every node, those of subgraphs and functions included, with the opset imports that hold there."""
     imports = {_key(o.domain): o.version for o in model.opset_import}
-    yield from ((node, imports) for node in _deep(model.graph.node))
+    yield from ((node, imports) for node in nested_nodes(model.graph.node))
     for function in model.functions:
         own = {_key(o.domain): o.version for o in function.opset_import}
-        yield from ((node, own) for node in _deep(function.node))
-
-
-def _deep(nodes: Any) -> Iterator[onnx.NodeProto]:
-    for node in nodes:
-        yield node
-        for attribute in node.attribute:
-            for graph in (attribute.g, *attribute.graphs):
-                yield from _deep(graph.node)
+        yield from ((node, own) for node in nested_nodes(function.node))
 
 
 def _local(model: onnx.ModelProto) -> set[tuple[str, str]]:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from ..symbolic.nested_graphs import nested_nodes
 from ..symbolic.plugin_attributes import ABSENT_INPUTS, SHAPE_INPUTS
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def fit_plugin_nodes(model: onnx.ModelProto, plugins: Sequence[Mapping[str, Any]
         UsageError: a node leaves out an input, and has none that can stand in.
     """
     known = {(p["plugin_namespace"], p["plugin_name"]): p for p in plugins}
-    nodes = list(_nodes(model.graph))
+    nodes = list(nested_nodes(model.graph.node))
     names = {name for node in nodes for name in (*node.input, *node.output)}
     names |= {value.name for value in (*model.graph.input, *model.graph.initializer)}
     changed = []
@@ -110,11 +111,3 @@ def _name_outputs(node: onnx.NodeProto, plugin: Mapping[str, Any], names: set[st
             node.output.append(name)
     if made:
         yield f"output {', '.join(made)} named"
-
-
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _nodes(inner)

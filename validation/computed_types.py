@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..symbolic.nested_graphs import nested_graphs
+
 if TYPE_CHECKING:
     import onnx
 
@@ -56,7 +58,7 @@ def computed_in(model: onnx.ModelProto) -> ComputedIn | None:
             weights[tensor.data_type] = weights.get(tensor.data_type, 0) + math.prod(tensor.dims)
     types = element_types(model)
     products: dict[int, int] = {}
-    for graph in _graphs(model.graph):
+    for graph in nested_graphs(model.graph):
         for node in graph.node:
             if node.op_type in _PRODUCTS and node.domain in ("", "ai.onnx"):
                 kind = next((t for n in node.input if (t := types.get(n)) in _FLOATING), None)
@@ -86,7 +88,7 @@ def has_narrow(model: onnx.ModelProto) -> bool:
     """Whether any constant, cast or value of the file is float16 or bfloat16: looked up without inferring types."""
     if any(tensor.data_type in NAMES for tensor in _tensors(model)):
         return True
-    for graph in _graphs(model.graph):
+    for graph in nested_graphs(model.graph):
         for value in (*graph.input, *graph.output, *graph.value_info):
             if value.type.tensor_type.elem_type in NAMES:
                 return True
@@ -107,7 +109,7 @@ def element_types(model: onnx.ModelProto) -> dict[str, int]:
     whole = _without_weights(model)
     with suppress(Exception):  # it raises several kinds; what the file says of its values is left
         whole = shape_inference.infer_shapes(whole)
-    for graph in _graphs(whole.graph):
+    for graph in nested_graphs(whole.graph):
         for value in (*graph.input, *graph.output, *graph.value_info):
             if value.type.tensor_type.elem_type:
                 found.setdefault(value.name, set()).add(value.type.tensor_type.elem_type)
@@ -145,18 +147,8 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Initializers and constants of the graph and its subgraphs."""
-    for graph in _graphs(model.graph):
+    for graph in nested_graphs(model.graph):
         yield from graph.initializer
         for node in graph.node:
             if node.op_type == "Constant":
                 yield from (a.t for a in node.attribute if a.HasField("t"))
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    waiting = [graph]
-    while waiting:
-        current = waiting.pop()
-        yield current
-        for node in current.node:
-            for attribute in node.attribute:
-                waiting += [attribute.g] if attribute.HasField("g") else list(attribute.graphs)

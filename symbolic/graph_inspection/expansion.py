@@ -6,10 +6,11 @@ never comes back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..nested_graphs import nested_nodes
 from .node_uses import domain_key
 from .standard_types import as_text
 
@@ -114,20 +115,10 @@ def _called(
     """Each function that is called with how often, and how many other nodes there are."""
     called: dict[FunctionKey, int] = {}
     plain = 0
-    for node in _every(nodes):
+    for node in nested_nodes(nodes):
         key = (domain_key(node.domain), as_text(node.op_type), as_text(node.overload))
         if key in bodies and not stays(node):
             called[key] = called.get(key, 0) + 1
         else:
             plain += 1
     return called, plain
-
-
-def _every(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Those in graphs of nodes too."""
-    waiting = [nodes]
-    while waiting:
-        for node in waiting.pop():
-            yield node
-            for attribute in node.attribute:
-                waiting += [g.node for g in ([attribute.g] if attribute.HasField("g") else attribute.graphs)]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import ModelFileError
 from ...symbolic import dtypes
+from ...symbolic.nested_graphs import graphs_within, nested_graphs, nested_nodes
 from ..fitted_nodes import FITTED
 from .record import TensorRecord
 
@@ -203,13 +204,11 @@ def _check_digest(path: Path, producer: str, metadata: Mapping[str, str], conten
 
 def graphs_of(proto: onnx.ModelProto) -> Iterator[Any]:
     """The model's graph, those inside its nodes, and the bodies of its local functions."""
-    waiting: list[Any] = [proto.graph, *proto.functions]
-    while waiting:
-        graph = waiting.pop()
-        yield graph
-        for node in graph.node:
-            for attribute in node.attribute:
-                waiting += [attribute.g] if attribute.HasField("g") else attribute.graphs
+    yield from nested_graphs(proto.graph)
+    for function in proto.functions:
+        yield function
+        for node in nested_nodes(function.node):
+            yield from graphs_within(node)
 
 
 def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

@@ -17,6 +17,7 @@ from ...errors import DeclarationError, DeployOpsError, NotCheckedError, UsageEr
 from ...ort_ops.arrays import Slot, to_array
 from ...ort_ops.engine import Engine, EngineError
 from ...symbolic import registry
+from ...symbolic.nested_graphs import nested_nodes
 from .missing_kernels import with_advice
 from .segments import Segment, cut
 from .torch import described
@@ -43,7 +44,7 @@ def declared_nodes(model: onnx.ModelProto) -> list[Operator]:
     registry.load_builtin()
     registry.load_entry_points()
     found: dict[str, Operator] = {}
-    for node in _all_nodes([*model.graph.node, *(n for f in model.functions for n in f.node)]):
+    for node in nested_nodes([*model.graph.node, *(n for f in model.functions for n in f.node)]):
         op = registry.by_onnx_name(node.domain, node.op_type) if node.domain else None
         if op is not None:
             found[op.name] = op
@@ -140,7 +141,7 @@ class EmulatedEngine:
             for node in s.nodes
             for a in node.attribute
             for g in (a.g, *a.graphs)
-            for n in _all_nodes(g.node)
+            for n in nested_nodes(g.node)
             if (n.domain, n.op_type) in self._operators
         }
         if inner:
@@ -211,16 +212,6 @@ def _first_and_last(segment: Segment) -> str:
     first, last = segment.nodes[0], segment.nodes[-1]
     names = [f"{n.op_type} `{n.name or next(iter(n.output), '')}`" for n in (first, last)]
     return f"its part from {names[0]} to {names[1]}" if first is not last else names[0]
-
-
-def _all_nodes(nodes: Any) -> list[Any]:
-    found = []
-    for node in nodes:
-        found.append(node)
-        for attribute in node.attribute:
-            for graph in (attribute.g, *attribute.graphs):
-                found += _all_nodes(graph.node)
-    return found
 
 
 def _slot(value: onnx.ValueInfoProto) -> Slot:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ....errors import DeployOpsError, ExportError, ModelFileError, UsageError
+from ....symbolic.nested_graphs import nested_graphs
 from ..record import KeptFloat32
 from ..source_model import graphs_of
 from .decisions import Decisions
@@ -115,7 +116,7 @@ def _cast(
     if unknown := [k for k in keep if k not in decisions.kept_by_name]:
         raise UsageError(_unknown(unknown[0], model))
     narrow = casting.narrowed_values | set(casting.renamed.values())
-    for graph in _graphs(light.graph):
+    for graph in nested_graphs(light.graph):
         for node in graph.node:
             for k, name in enumerate(node.input):
                 if name in casting.renamed:
@@ -207,7 +208,7 @@ def _types(
         raise ModelFileError(f"the model breaks ONNX's rules: {_one_line(error)}. Export it again") from None
     types: dict[str, set[int]] = {}
     shapes: dict[str, set[tuple[int | None, ...]]] = {}
-    for graph in _graphs(inferred.graph):
+    for graph in nested_graphs(inferred.graph):
         for value in [*graph.value_info, *graph.output]:
             if value.type.HasField("tensor_type"):
                 kind = value.type.tensor_type
@@ -393,18 +394,8 @@ def _listed(names: Sequence[str]) -> str:
 # --- graphs ------------------------------------------------------------------------------------------------------
 
 
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    waiting = [graph]
-    while waiting:
-        current = waiting.pop()
-        yield current
-        for node in current.node:
-            for attribute in node.attribute:
-                waiting += [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
-
-
 def _all_names(graph: onnx.GraphProto) -> Iterator[str]:
-    for each in _graphs(graph):
+    for each in nested_graphs(graph):
         yield from (value.name for value in (*each.input, *each.output))
         yield from (tensor.name for tensor in each.initializer)
         for node in each.node:

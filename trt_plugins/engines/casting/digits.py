@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ....symbolic.nested_graphs import graphs_within
 from .narrow_weights import NarrowPrecision
 from .plugin_dtypes import PluginDtypes
 from .rules import BOUNDED, CONTRACTS, DIGITS, MOVES, SPREADS_INTEGERS
@@ -96,7 +97,7 @@ class _Walk:
                 continue
             before = [self.layers.get(name, 0) for name in node.input]
             most = max(before, default=0)
-            if inner := list(_graphs(node)):
+            if inner := list(graphs_within(node)):
                 leaving = [self.forwards(g, before if node.op_type in _TURNING else ()) for g in inner]
                 most = max([most, *(n for each in leaving for n in each)])
             elif node.domain not in STANDARD:
@@ -120,9 +121,13 @@ class _Walk:
             for place, why in self._places(node):
                 if place < len(node.input):
                     self._want(node.input[place], why, 0)
-            for inner in _graphs(node):
+            for inner in graphs_within(node):
                 self._inside(node, inner)
-            if not (why := self.found.reason(node)) or node.domain not in STANDARD or any(_graphs(node)):
+            if (
+                not (why := self.found.reason(node))
+                or node.domain not in STANDARD
+                or any(graphs_within(node))
+            ):
                 continue
             steps = min(self.found.steps[name] for name in node.output if name in self.found.steps)
             steps += node.op_type not in MOVES
@@ -207,10 +212,3 @@ class _Walk:
         elif steps < self.found.steps.get(name, _FAR + 1):
             self.found.why[name] = why
             self.found.steps[name] = steps
-
-
-def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs

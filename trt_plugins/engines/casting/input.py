@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....errors import ModelFileError, UsageError
 from ....symbolic.graph_inspection.expansion import MOST_NODES, expansion, too_large
+from ....symbolic.nested_graphs import nested_nodes
 from ..source_model import graphs_of
 from .plugin_dtypes import PluginDtypes
 from .values import STANDARD
@@ -135,16 +136,6 @@ def _check_expanded(light: onnx.ModelProto, plugins: Mapping[tuple[str, str], Pl
         raise ModelFileError(f"{what}. {advice}")
 
 
-def _nodes(nodes: Any) -> Iterator[onnx.NodeProto]:
-    """Those in graphs of nodes too."""
-    waiting = [nodes]
-    while waiting:
-        for node in waiting.pop():
-            yield node
-            for attribute in node.attribute:
-                waiting += [g.node for g in ([attribute.g] if attribute.HasField("g") else attribute.graphs)]
-
-
 def _in_one_opset(light: onnx.ModelProto, plugins: Mapping[tuple[str, str], PluginDtypes]) -> onnx.ModelProto:
     """Bodies that say another opset than the model, and mean the same in the model's, say the model's."""
     version = _opset(light)
@@ -163,7 +154,7 @@ def _in_one_opset(light: onnx.ModelProto, plugins: Mapping[tuple[str, str], Plug
         own = _opset(function)
         if (function.domain, function.name) in plugins or own in (0, version):
             continue
-        for node in _nodes(function.node):
+        for node in nested_nodes(function.node):
             if node.domain in STANDARD and _since(node.op_type, own) != _since(node.op_type, version):
                 raise ModelFileError(
                     f"the function {function.domain}::{function.name} is of opset {own} and the model of opset {version}, and "

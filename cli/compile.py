@@ -66,8 +66,8 @@ def compile_command(
 ) -> None:
     """Compile the kernels of operators into a library for ONNX Runtime, into TensorRT plugins, or to PTX or cubins.
 
-    Writes the library, or the files of the kernels, and a manifest beside them. The kernel of `acme::swish` is
-    kernels/swish.h, for CUDA kernels/swish.cuh (or without the folder) beside the file that declares it. What did not
+    Writes the library, or the files of the kernels, and a manifest beside them. The kernel of `acme::snake` is
+    kernels/snake.h, for CUDA kernels/snake.cuh (or without the folder) beside the file that declares it. What did not
     change is not compiled again.
     """
     gpu = ("ort-cuda", "tensorrt", "ptx", "cubin")

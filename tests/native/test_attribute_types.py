@@ -240,6 +240,13 @@ def test_nvcc_refuses_them_too(case: str, author: Author, gcc: Compiler, nvcc: N
     )  # for both dtypes together, where both are wrong
 
 
+def test_a_status_that_a_kernel_returns_would_be_dropped(author: Author, compiler: Compiler) -> None:
+    text = written(PARAMETERS, "cpu").replace("void gain(", "int gain(").replace("{}", "{ return 1; }")
+    with pytest.raises(CompileError) as caught:
+        author.compile(text, "cpu", compiler)
+    assert f"    {HEAD['cpu']}{PARAMETERS})" in str(caught.value).splitlines()
+
+
 def test_the_workspace_function_is_held_to_its_own_signature(
     author: Author, compiler: Compiler, gcc: Compiler, nvcc: Nvcc
 ) -> None:

@@ -139,13 +139,13 @@ def _parameters(arguments: Any) -> str:
 
 
 def _adopt_text(overload: Any) -> list[str]:
-    from ..symbolic.onnx_names import camel_case
+    from ..symbolic.onnx_names import free_type
 
     name = str(overload.name())
     namespace, _, short = name.partition("::")
     parameters = ", ".join(["op", *(a.name for a in overload._schema.arguments)])
     return [
-        f'op = deployops.adopt("{name}", onnx="{namespace}::{camel_case(short.split(".")[0])}")',
+        f'op = deployops.adopt("{name}", onnx="{namespace}::{free_type(short.split(".")[0])}")',
         "# @op.body  # optional: standard ONNX operators, so that runtimes without your kernel run it too",
         f"# def _({parameters}):",
         "#     return op.Identity(...)",

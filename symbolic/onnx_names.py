@@ -6,7 +6,7 @@ import re
 
 from ..errors import DeclarationError
 
-__all__ = ["camel_case", "read_onnx_name"]
+__all__ = ["camel_case", "free_type", "read_onnx_name"]
 
 # Domains that are not anybody's to declare in: standard ONNX, its old spelling, and the runtimes' own.
 _FOREIGN_DOMAINS = ("", "ai.onnx", "com.microsoft", "com.ms.", "pkg.", "onnx_symbolic", "org.pytorch.aten")
@@ -14,6 +14,14 @@ _FOREIGN_DOMAINS = ("", "ai.onnx", "com.microsoft", "com.ms.", "pkg.", "onnx_sym
 
 def camel_case(name: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+
+
+def free_type(name: str) -> str:
+    """A type for an operator of this name that `read_onnx_name` takes: `ClipOp` for `clip`, as `Clip` is ONNX's own."""
+    import onnx.defs
+
+    op_type = camel_case(name)
+    return f"{op_type}Op" if onnx.defs.has(op_type) else op_type
 
 
 def read_onnx_name(name: str, onnx_name: str) -> tuple[str, str]:

@@ -60,6 +60,7 @@ class Original:
 
     Where the file has another precision (`precision`): `source` is the original in its `own` dtype, `model` its
     copy in the `deployed` one, `apart` is set, and `unknown` says why there is no such copy.
+    `written`: names of buffers that a run has written into.
     """
 
     model: Any
@@ -72,6 +73,7 @@ class Original:
     deployed: Any = None
     apart: bool = False
     unknown: str = ""
+    written: set[str] = field(default_factory=set)
     _wide: Widened | None = None
 
     def call(self, sample: Sample) -> Callable[[], Any]:
@@ -87,9 +89,10 @@ class Original:
     def expected(self, sample: Sample) -> list[Expected]:
         """Run the original. Raises OriginalFailed if the model raises."""
         try:
-            with buffers_kept(self.model):
+            with buffers_kept(self.model) as written:
                 # copied before buffers are put back, which an output may be
                 leaves = cloned(outputs_of(self.model(*cloned(sample.args), **cloned(dict(sample.kwargs)))))
+            self.written.update(written)
             arrays = arrays_of(leaves)
             again = self._arrays(sample.args, sample.kwargs)
         except Exception as error:

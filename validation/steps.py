@@ -16,7 +16,7 @@ from .backends import ModelSource, Request, Sample
 from .backends.cores import thread_findings
 from .backends.torch import evaluating
 from .choice import AS_WRITTEN, ENGINES, Choice, choose
-from .diagnosis import before
+from .diagnosis import before, of_the_original
 from .expectations import Expectation, Expectations
 from .explanations import explained
 from .gpu_timing import not_timed_on_gpu
@@ -130,6 +130,7 @@ def compare(
         with Expectations() as expectations, Expectations() as of_engine:
             names = [o.name for o in graph.output]
             cells = _run_original(original, found, names, expectations, journal, subject)
+            findings += of_the_original(original, ((e.sample, e.outputs) for e in expectations.all()))
             narrow = None
             if any(c.kind.name in ENGINES and not (c.skipped or c.kind.missing(request)) for c in choices):
                 narrow = in_the_engines_precision(given, parsed_model, asked, options.engine)

@@ -15,6 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 DECLARES = re.compile(r"operator\(|adopt\(|^@\w+\.(fake|backward|body|bound|usual|samples)\b", re.MULTILINE)
 
+NAMESPACE = re.compile(r'"(\w+)::(?=\w)')
+
 FILES = {
     str(file.relative_to(ROOT)): file.read_text()
     for file in (*sorted((ROOT / "tests").rglob("*pack.py")), *sorted((ROOT / "examples").glob("*.py")))
@@ -32,9 +34,12 @@ DECLARING = {name: text for name, text in (FILES | PAGES).items() if "operator("
 
 @pytest.fixture
 def declared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Operator]]:
-    """The operators of a file or a page; forgotten afterwards, as several declare the same."""
+    """The operators of a file or a page; forgotten afterwards, as several declare the same.
+
+    Other tests of this process may have some of them: in a namespace of their own, they are none of these.
+    """
     file = tmp_path / "copied_ops.py"
-    file.write_text(DECLARING[request.param])
+    file.write_text(NAMESPACE.sub(r'"copied_\1::', DECLARING[request.param]))
     made = registry.load([str(file)])
     yield made
     for op in made:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from deployops.errors import DeclarationError
 from deployops.symbolic import Operator, operator
+from deployops.symbolic.onnx_names import free_type, read_onnx_name
 
 _numbers = count()
 
@@ -103,3 +104,9 @@ def test_the_operator_that_the_readme_shows_passes_its_checks(tmp_path: Path) ->
     check = [sys.executable, "-m", "deployops.cli", "ops", "check", "--ops", "my_ops.py", "acme::snake"]
     done = subprocess.run(check, cwd=tmp_path, text=True, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["clip", "relu", "gemm", "softmax", "snake", "layer_normalization"])
+def test_the_type_that_is_proposed_for_an_operator_is_taken(name: str) -> None:
+    """What `deployops export` prints to be pasted is not refused by the next export."""
+    assert read_onnx_name(f"acme::{name}", f"acme::{free_type(name)}")[0] == "acme"

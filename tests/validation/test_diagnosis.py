@@ -19,7 +19,7 @@ from deployops.ort_ops.arrays import to_array
 from deployops.validation import Sample
 from deployops.validation.backends import BACKENDS, Request
 from deployops.validation.backends.torch import evaluating
-from deployops.validation.diagnosis import before, explain
+from deployops.validation.diagnosis import before, explain, float16_overflow
 from deployops.validation.diagnosis.file_values import inside_file
 from deployops.validation.original import Original
 from deployops.validation.record import Finding
@@ -376,3 +376,17 @@ def test_values_inside_a_file_are_read_by_a_backend(tmp_path: Path) -> None:
     assert found["square"][1, 0] == np.float16(float(values[1, 0]) ** 2)
     [cause] = of(nn.LayerNorm(16).half(), lambda v: v * math.nan, values, graph=graph, file_values=inside)
     assert cause.where == "/norm/Mul"
+
+
+@pytest.mark.parametrize(
+    ("divisor", "told"), [([0.0, 1.0], "`s` is 0 there"), ([1e-3, 1.0], "beyond 65,504")]
+)
+def test_a_division_by_what_became_0_is_no_overflow(divisor: list[float], told: str) -> None:
+    graph = helper.make_graph([helper.make_node("Div", ["d", "s"], ["y"], name="only")], "g", [], [])
+    d, s = np.array([1000.0, 1.0], np.float16), np.array(divisor, np.float16)
+    with np.errstate(all="ignore"):
+        values = {"d": d, "s": s, "y": d / s}
+    assert not np.isfinite(values["y"]).all()
+    found = float16_overflow._in_the_file(graph, lambda names: values)
+    assert found is not None
+    assert told in found[1]

@@ -4,6 +4,6 @@
 has a file of its own. A finding never changes a verdict: it says how much of the error it explains.
 """
 
-from .finding_causes import before, explain, explain_golden
+from .finding_causes import before, explain, explain_golden, of_the_original
 
-__all__ = ["before", "explain", "explain_golden"]
+__all__ = ["before", "explain", "explain_golden", "of_the_original"]

@@ -15,6 +15,7 @@ from ..original import Expected, Original
 from ..record import Finding
 from . import (
     float16_overflow,
+    impure_original,
     integer_overflow,
     nondeterminism,
     output_forms,
@@ -29,7 +30,7 @@ from .residual import Elsewhere, failing, nowhere, scattered
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["before", "explain", "explain_golden"]
+__all__ = ["before", "explain", "explain_golden", "of_the_original"]
 
 Array = npt.NDArray[Any]
 
@@ -50,6 +51,18 @@ def before(
         *training_mode.in_file(graph, functions),
         *randomness.in_file(graph, functions),
     ]
+
+
+def of_the_original(
+    original: Original, expectations: Iterable[tuple[Sample, Sequence[Expected]]]
+) -> list[Finding]:
+    """What running the original has shown: state, and that it goes by places in memory. Runs it again where it may."""
+    found: list[Finding] = []
+    for k, (sample, outputs) in enumerate(expectations):
+        if k == 0:
+            found += impure_original.in_state(original, sample, outputs)
+        found += impure_original.in_layout(original, sample, outputs)
+    return found
 
 
 def explain(

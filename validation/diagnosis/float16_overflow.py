@@ -29,6 +29,13 @@ FileValues = Callable[[Sequence[str]], Mapping[str, Array]]
 
 KIND = "float16 overflow"
 LARGEST = 65504.0
+_BEYOND = "beyond 65,504, the largest float16"
+_NARROWER = (
+    "keep this part in float32 or bfloat16, or scale its inputs down (divide before a square or a sum)"
+)
+_ZERO = "keep this part in float32 or bfloat16: what is added against a division by 0, or divided by, became 0 in float16"
+# Where an input of 0 gives Inf or NaN whatever the range: the place of that input.
+_OF_ZERO = {"Div": 1, "Reciprocal": 0, "Log": 0}
 
 
 def explain(
@@ -54,13 +61,9 @@ def explain(
     )
     if found is None:
         return
-    where, text = found
+    where, text, advice = found
     yield Finding(
-        KIND,
-        "note",
-        f"{text}, beyond 65,504, the largest float16: Inf or NaN follows from it in {outputs}",
-        where=where,
-        advice="keep this part in float32 or bfloat16, or scale its inputs down (divide before a square or a sum)",
+        KIND, "note", f"{text}: Inf or NaN follows from it in {outputs}", where=where, advice=advice
     )
 
 
@@ -91,8 +94,8 @@ def _computes_in_float16(graph: onnx.GraphProto) -> bool:
     )
 
 
-def _in_the_original(original: Original, sample: Sample) -> tuple[str, str] | None:
-    """(where, what) of the first operator whose results leave the range, in float64."""
+def _in_the_original(original: Original, sample: Sample) -> tuple[str, str, str] | None:
+    """(where, what, advice) of the first operator whose results leave the range, in float64."""
     import torch
     from torch.utils import _pytree
 
@@ -103,7 +106,7 @@ def _in_the_original(original: Original, sample: Sample) -> tuple[str, str] | No
     wide = Widened(model, torch.float64, narrowest(model, leaves) or torch.float32)
     if not wide.available:
         return None
-    found: list[tuple[str, str]] = []
+    found: list[tuple[str, str, str]] = []
 
     def see(path: str, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         if found:
@@ -111,7 +114,8 @@ def _in_the_original(original: Original, sample: Sample) -> tuple[str, str] | No
         high = _highest(_pytree.tree_leaves(result))
         if high > LARGEST and _highest(_pytree.tree_leaves((args, kwargs))) <= LARGEST:
             place = f"`{path}` ({func})" if path else str(func)
-            found.append((path or str(func), f"{place} of the original reaches {high:,.6g} in float64"))
+            text = f"{place} of the original reaches {high:,.6g} in float64, {_BEYOND}"
+            found.append((path or str(func), text, _NARROWER))
 
     try:
         with operators_seen(see), torch.no_grad():
@@ -135,8 +139,8 @@ def _highest(values: Iterable[Any]) -> float:
     return highest
 
 
-def _in_the_file(graph: onnx.GraphProto, file_values: FileValues) -> tuple[str, str] | None:
-    """(where, what) of the first node of the file that makes Inf or NaN out of finite numbers."""
+def _in_the_file(graph: onnx.GraphProto, file_values: FileValues) -> tuple[str, str, str] | None:
+    """(where, what, advice) of the first node of the file that makes Inf or NaN out of finite numbers."""
     values = dict(file_values([o for node in graph.node for o in node.output if o]))
 
     def special(name: str) -> bool:
@@ -153,7 +157,15 @@ def _in_the_file(graph: onnx.GraphProto, file_values: FileValues) -> tuple[str, 
             if i in values and values[i].size and is_float(values[i])
         ]
         inputs = f" from {', '.join(ranges)}" if ranges else ""
-        return node.name or made[
-            0
-        ], f"{described_node(node)} of the file makes Inf or NaN{inputs}: its result is"
+        where = node.name or made[0]
+        place = _OF_ZERO.get(node.op_type)
+        zero = values.get(node.input[place]) if place is not None and place < len(node.input) else None
+        if zero is not None and bool((zero == 0).any()):
+            text = f"{described_node(node)} of the file makes Inf or NaN{inputs}: `{node.input[place or 0]}` is 0 there"
+            return where, text, _ZERO
+        return (
+            where,
+            f"{described_node(node)} of the file makes Inf or NaN{inputs}: its result is {_BEYOND}",
+            _NARROWER,
+        )
     return None

@@ -1,0 +1,87 @@
+"""An original that goes by places in memory, or by earlier calls, gives no silent pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+from torch import nn
+
+import deployops
+from deployops.validation.record import Report
+
+
+def doubled(path: Path, constant: float = 2.0, op: str = "Mul") -> Path:
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x", "c"], ["y"], name="only")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", "m"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", "m"])],
+        [onnx.numpy_helper.from_array(np.array(constant, np.float32), "c")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+class ByPlace(nn.Module):
+    """Takes rows for dense, as a hand-written kernel does."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_strided(x, x.shape, (x.shape[1], 1)) * 2
+
+
+class Counting(nn.Module):
+    steps: torch.Tensor
+
+    def __init__(self, grows: bool) -> None:
+        super().__init__()
+        self.grows = grows
+        self.register_buffer("steps", torch.tensor(4.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.steps += 1
+        return x + (self.steps if self.grows else 5.0)
+
+
+def findings(report: Report, kind: str) -> list[tuple[str, str]]:
+    return [(f.severity, f.text) for f in report.findings if f.kind == kind]
+
+
+def test_an_original_that_takes_rows_for_dense_fails_in_another_layout(tmp_path: Path) -> None:
+    path = doubled(tmp_path / "m.onnx")
+    x = torch.arange(12.0).reshape(4, 3).t()  # the same numbers, stored by columns
+    report = deployops.validate(ByPlace(), path, (x,), latency=False)
+    assert [s for s, _ in findings(report, "layout")] == ["failed"]
+    assert "goes by places in memory" in findings(report, "layout")[0][1]
+    assert report.verdict == "failed"
+
+
+def test_sound_originals_pass_in_every_layout(tmp_path: Path) -> None:
+    class Doubles(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+    path = doubled(tmp_path / "m.onnx")
+    x = torch.arange(12.0).reshape(4, 3).t()
+    report = deployops.validate(Doubles(), path, (x,), latency=False)
+    assert report.verdict == "passed"
+    assert not findings(report, "layout")
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_state_that_shows_in_a_second_call_is_said(tmp_path: Path, grows: bool) -> None:
+    path = doubled(tmp_path / "m.onnx", 5.0, "Add")
+    model = Counting(grows)
+    report = deployops.validate(model, path, (torch.ones(2, 3),), latency=False)
+    assert model.steps == 4
+    if grows:
+        assert [s for s, _ in findings(report, "state")] == ["not checked"]
+        assert "(steps)" in findings(report, "state")[0][1]
+        assert report.verdict == "not checked"
+    else:
+        assert not findings(report, "state")
+        assert report.verdict == "passed"

@@ -55,20 +55,15 @@ def in_the_files_precision(
     `model`: the file, without its external data.
     """
     graph = model.graph
-    own, theirs = _own_dtype(original.model, samples), _dtype_of(graph)
+    own, theirs = _own_dtype(original.model), _dtype_of(graph)
     if own is None or theirs is None:
         return original, samples
     inside = _inside(model, own)
     if own == theirs[0] and own == theirs[1]:
         return _narrow_inside(original, own, inside, samples), samples
     retyped = [_retyped(original.model, graph, s) for s in samples]
-    if _agrees(original.model, graph, retyped[0]):
-        if _own_dtype(original.model, ()) is None:  # without weights it computes in whatever it is given
-            file = dtypes.name_of(theirs[0])
-            note = f"the original has no weights of its own: it gets the inputs in the file's dtype, {file}, and computes in it"
-            return replace(original, notes={**original.notes, note: None}), retyped
-        # its dtypes are meant so: x.float() in the model
-        return _narrow_inside(original, own, inside, retyped), retyped
+    if _agrees(original.model, graph, retyped[0]):  # its dtypes are meant so: x.float() in the model
+        return _narrow_inside(original, own, inside, samples), samples
     deployed = theirs[0] if theirs[0] != own else theirs[1]
     if deployed == own:
         return original, samples
@@ -96,7 +91,7 @@ def in_the_engines_precision(
     """
     record = engine_record(engine) if engine is not None and engine.is_file() else None
     name = _CAST_TO.get(record.precision) if record is not None else None
-    own = _own_dtype(original.model, samples)
+    own = _own_dtype(original.model)
     if engine is None or record is None or name is None or own is None:
         return None
     dtype, theirs = dtypes.torch_dtype(name), _dtype_of(model.graph)
@@ -151,18 +146,13 @@ def _apart(original: Original, own: torch.dtype, deployed: torch.dtype, note: st
     return whole
 
 
-def _own_dtype(model: Any, samples: Sequence[Sample]) -> torch.dtype | None:
-    """The one floating dtype of parameters and buffers, or of the inputs where it has neither; None where there are several."""
+def _own_dtype(model: Any) -> torch.dtype | None:
+    """The one floating dtype of parameters and buffers; None where there is none or several."""
     import torch
-    from torch.utils import _pytree
 
     if not isinstance(model, torch.nn.Module):
         return None
-    tensors = [*model.parameters(), *model.buffers()]
-    if not any(t.is_floating_point() for t in tensors):
-        leaves = [v for s in samples for v in _pytree.tree_leaves((s.args, dict(s.kwargs)))]
-        tensors = [v for v in leaves if isinstance(v, torch.Tensor)]
-    found = {t.dtype for t in tensors if t.is_floating_point()}
+    found = {t.dtype for t in (*model.parameters(), *model.buffers()) if t.is_floating_point()}
     return found.pop() if len(found) == 1 else None
 
 

@@ -102,21 +102,3 @@ def test_the_report_names_the_model_file(tmp_path: Path) -> None:
     torch.export.save(program, tmp_path / "net.pt2")
     path = export_model(tmp_path / "net.pt2", out=tmp_path / "net.onnx").path
     assert "net.pt2 against net.onnx" in check(tmp_path / "net.pt2", path).text()
-
-
-class Normalised(nn.Module):
-    """Without weights: in float16 the epsilon is 0, and equal numbers are divided by 0."""
-
-    def __init__(self, epsilon: float) -> None:
-        super().__init__()
-        self.epsilon = epsilon
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + self.epsilon)
-
-
-def test_an_original_without_weights_gets_the_files_inputs(tmp_path: Path) -> None:
-    path = export_model(Normalised(1e-3), ["x:float16[batch,8]"], out=tmp_path / "m.onnx").path
-    report = check(Normalised(1e-3), path, (X,))
-    assert report.exit_code == 0, report.text()
-    assert any("has no weights of its own" in n for n in report.notes)

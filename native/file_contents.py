@@ -9,10 +9,10 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, TypeVar
 
-__all__ = ["FILES"]
+__all__ = ["FILES", "State", "file_state"]
 
 T = TypeVar("T")
-_State = tuple[int, int, int, int, int]
+State = tuple[int, int, int, int, int]
 
 # Files younger than this may change once more without their times showing it: file systems stamp them by a clock that
 # stands still for milliseconds, and on network drives for a second or two.
@@ -27,9 +27,9 @@ class _Files:
     """
 
     def __init__(self) -> None:
-        self._digests: dict[str, tuple[_State, str]] = {}
-        self._scans: dict[str, tuple[_State, tuple[str, Any]]] = {}
-        self._listings: dict[str, tuple[_State, frozenset[str]]] = {}
+        self._digests: dict[str, tuple[State, str]] = {}
+        self._scans: dict[str, tuple[State, tuple[str, Any]]] = {}
+        self._listings: dict[str, tuple[State, frozenset[str]]] = {}
 
     def digest(self, path: str) -> str:
         """sha256 of a file; empty where there is none that can be read."""
@@ -58,7 +58,7 @@ class _Files:
         return max(state.st_mtime, state.st_ctime)
 
 
-def _remembered(memory: dict[str, tuple[_State, T]], path: str, read: Callable[[], T]) -> T | None:
+def _remembered(memory: dict[str, tuple[State, T]], path: str, read: Callable[[], T]) -> T | None:
     try:
         before = _state(path)
         known = memory.get(path)
@@ -72,7 +72,15 @@ def _remembered(memory: dict[str, tuple[_State, T]], path: str, read: Callable[[
         return None
 
 
-def _state(path: str) -> _State:
+def file_state(path: str | os.PathLike[str]) -> State | None:
+    """What shows that a file was replaced or written; None where there is none."""
+    try:
+        return _state(path)
+    except OSError:
+        return None
+
+
+def _state(path: str | os.PathLike[str]) -> State:
     s = os.stat(path)
     return s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
 

@@ -24,9 +24,8 @@ _GONE = " (deleted)"  # how the kernel marks a file that was replaced or removed
 _UNKNOWN = ""
 
 _lock = threading.Lock()
-_given: dict[
-    str, tuple[int, str]
-] = {}  # path -> inode and sha256 of what the loader was first given under it
+# path -> inode and sha256 of what the loader was first given under it
+_given: dict[str, tuple[int, str]] = {}
 
 
 def current_library(library: Path) -> Path:

@@ -25,13 +25,13 @@ DataSizes = Literal["unknown", "named", "bound", "usual"]
 
 _NAME = "data_size_"
 _LARGEST = 2**40
-# What torch raises for `.item()`, `int(x.sum())` and the like, where there are no data.
 _NO_DATA = "it reads the values of a tensor, which nobody knows before the kernel ran. Make it of sizes (x.shape[0], x.numel())"
 _OF_SIZES = "Make it of sizes (x.shape[0], x.numel()), for every call that the fake kernel takes: without optional inputs, too"
 FORMULA_ADVICE = (
     "torch.sym_max and torch.sym_min can be in a formula; max, min, len, int, math and `if` cannot"
 )
 _NOT_BY_ZERO = "A size may be 0: divide by torch.sym_max(…, 1)"
+# What torch raises for `.item()`, `int(x.sum())` and the like, where there are no data.
 _READS_DATA = ("GuardOnDataDependentSymNode", "DataDependentOutputException", "DynamicOutputShapeException")
 
 

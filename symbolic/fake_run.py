@@ -110,9 +110,8 @@ def run_fake(
                 n: None if v is None else fake(n, v) if isinstance(v, TensorInfo) else [fake(n, t) for t in v]
                 for n, v in tensors.items()
             }
-            asked = len(
-                env.guards
-            )  # what torch itself asked while making the inputs is no branch of the kernel
+            # what torch itself asked while making the inputs is no branch of the kernel
+            asked = len(env.guards)
             args, kwargs = op.interface.call_arguments(given, attributes)
             with torch.no_grad(), contextlib.ExitStack() as stack:
                 if data_sizes == "named":

@@ -23,7 +23,7 @@ from ..native.linking import writing_library
 from ..native.nvcc_objects import CudaCache, CudaJob
 from ..native.nvcc_output import KernelResources, kernel_resources, readable_names
 from ..native.output_files import replace_file
-from .device_manifest import MANIFEST, write_device_manifest
+from .device_manifest import MANIFEST, expect_own_files, write_device_manifest
 from .ptx.faults import NotInterpreted
 from .ptx.source import Function, read_module
 
@@ -273,13 +273,15 @@ def _write(
         raise UsageError(
             f"two operators would both be written to {', '.join(twice)}: compile them into folders of their own"
         )
-    files = []
-    for u in units:
-        for arch in archs if target == "cubin" else (min(archs),):
-            path, source = folder / _file_name(u, target, arch), made[u.op.name, target, arch]
-            replace_file(path, functools.partial(shutil.copyfile, source))
-            files.append(path)
-    return tuple(files)
+    written = {
+        _file_name(u, target, arch): (u.op.name, arch)
+        for u in units
+        for arch in (archs if target == "cubin" else (min(archs),))
+    }
+    expect_own_files(folder, {name: operator for name, (operator, _) in written.items()})
+    for name, (operator, arch) in written.items():
+        replace_file(folder / name, functools.partial(shutil.copyfile, made[operator, target, arch]))
+    return tuple(folder / name for name in written)
 
 
 def _entry(

@@ -13,7 +13,7 @@ from ..native.file_contents import FILES
 from ..native.kernel_manifest import json_content
 from ..native.output_files import replace_file
 
-__all__ = ["FORMAT", "MANIFEST", "write_device_manifest"]
+__all__ = ["FORMAT", "MANIFEST", "expect_own_files", "write_device_manifest"]
 
 MANIFEST = "kernels.json"
 FORMAT = 2
@@ -35,6 +35,18 @@ def write_device_manifest(folder: Path, entries: Sequence[Mapping[str, Any]]) ->
     text = json.dumps({"format": FORMAT, "operators": operators}, indent=1, ensure_ascii=False) + "\n"
     replace_file(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
     return path
+
+
+def expect_own_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Raise UsageError where an earlier run wrote one of these files for another operator. `files`: by name, whose it is to be."""
+    for entry in _earlier(folder / MANIFEST):
+        still = _still_true(folder, entry, set())
+        for file in still["files"].values() if still is not None else ():
+            if files.get(file["file"], entry["name"]) != entry["name"]:
+                raise UsageError(
+                    f"{folder / file['file']} is of {entry['name']}, and {files[file['file']]} would be written over it: compile "
+                    "them into folders of their own"
+                )
 
 
 def _earlier(path: Path) -> list[Any]:

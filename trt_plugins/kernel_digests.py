@@ -30,13 +30,18 @@ def kernel_digests(objects: Mapping[str, Path]) -> str:
 def _digest(data: bytes) -> str:
     """Of what is loaded. Not of the symbols: nvcc puts into the names of local ones in which folder it worked."""
     digest = sha256()
-    for content in _loaded_sections(data):
+    for content in list(_loaded_sections(data)) or [data]:
         digest.update(f"{len(content)}:".encode() + content)
     return digest.hexdigest()[:_DIGITS]
 
 
 def _loaded_sections(data: bytes) -> Iterator[bytes]:
-    """Of a relocatable object, ELF with 64 bits, as the compilers that deployops takes write it, in the file's order."""
+    """Of a relocatable object, ELF with 64 bits, as the compilers that deployops takes write it, in the file's order.
+
+    None of another file, nor of one with more sections than the header can count.
+    """
+    if data[:4] != b"\x7fELF":
+        return
     order = "<" if data[5] == 1 else ">"
     (headers,) = struct.unpack_from(f"{order}Q", data, 0x28)
     size, count = struct.unpack_from(f"{order}HH", data, 0x3A)

@@ -39,8 +39,7 @@ _INTERFACE = "".join(
     f'#include "{name}.cpp"\n' for name in ("attributes", "messages", "plugin", "plugin_runtime", "exported")
 )
 
-_HOST_FLAGS = ("-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra")
-_CXX_FLAGS = ("-std=c++17", "-O1", *_HOST_FLAGS)
+_CXX_FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra")
 
 
 @dataclass(frozen=True, slots=True)

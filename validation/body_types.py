@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..symbolic import dtypes
-from ..symbolic.graph_inspection.domains import is_custom
+from ..symbolic import dtypes, registry
 
 __all__ = ["unfit_body"]
 
@@ -13,13 +12,16 @@ __all__ = ["unfit_body"]
 def unfit_body(path: Path) -> str:
     """Of a file that is one custom node: the first operator in its body without the dtype it gets in the file's opset.
 
-    Empty where there is none, and for every other file: a model with such a node in it is wrong, and that is for the
-    runtime to say. Only types that follow from those of the inputs are judged; nothing is run.
+    The node's operator is a declared one, whose kernels may have dtypes that ONNX has not for its body. Empty where there is
+    none, and for every other file: a model with such a node in it is wrong, and that is for the runtime to say. Only types
+    that follow from those of the inputs are judged; nothing is run.
     """
     import onnx.inliner
 
     model = onnx.load(str(path), load_external_data=False)
-    if len(model.graph.node) != 1 or not is_custom(model.graph.node[0].domain):
+    node = model.graph.node[0] if len(model.graph.node) == 1 else None
+    op = None if node is None else registry.by_onnx_name(node.domain, node.op_type)
+    if op is None:
         return ""
     versions = {o.domain: o.version for o in model.opset_import}
     try:

@@ -12,16 +12,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..symbolic.nested_graphs import nested_graphs
+from ..symbolic import dtypes
+from ..symbolic.graph_inspection.expansion import expansion
+from ..symbolic.nested_graphs import nested_graphs, nested_nodes
 
 if TYPE_CHECKING:
     import onnx
 
 __all__ = ["ComputedIn", "computed_in", "element_types", "has_narrow"]
 
-FLOAT, FLOAT16, DOUBLE, BFLOAT16 = 1, 10, 11, 16  # numbers of onnx.TensorProto
-NAMES = {FLOAT16: "float16", BFLOAT16: "bfloat16"}
-_FLOATING = (FLOAT, FLOAT16, DOUBLE, BFLOAT16)
+_NAMES = {dtypes.onnx_number(name): name for name in ("float16", "bfloat16")}
+_FLOATING = (*_NAMES, dtypes.onnx_number("float32"), dtypes.onnx_number("float64"))
 # Where a model spends its arithmetic.
 _PRODUCTS = frozenset(
     ("Attention", "Conv", "ConvTranspose", "DeformConv", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "RNN")
@@ -48,30 +49,32 @@ def computed_in(model: onnx.ModelProto) -> ComputedIn | None:
     """What the file has in float16 or bfloat16; None where it has no weight and no product in it.
 
     It computes in that type where more than half of its products (convolutions, matrix products, recurrent layers) take
-    it and more than half of the elements of its floating weights are stored in it. Of the two, one may be absent.
+    it and more than half of the elements of its floating weights are stored in it. Of the two, one may be absent. Bodies of
+    custom nodes count as often as they are called.
     """
     if not has_narrow(model):
         return None
+    whole = _expanded(model)
     weights: dict[int, int] = {}
-    for tensor in _tensors(model):
+    for tensor in [*model.graph.initializer, *_tensors(whole, initializers=False)]:
         if tensor.data_type in _FLOATING:
             weights[tensor.data_type] = weights.get(tensor.data_type, 0) + math.prod(tensor.dims)
-    types = element_types(model)
+    types = element_types(whole)
     products: dict[int, int] = {}
-    for graph in nested_graphs(model.graph):
+    for graph in nested_graphs(whole.graph):
         for node in graph.node:
             if node.op_type in _PRODUCTS and node.domain in ("", "ai.onnx"):
                 kind = next((t for n in node.input if (t := types.get(n)) in _FLOATING), None)
                 if kind is not None:
                     products[kind] = products.get(kind, 0) + 1
-    narrow = max(NAMES, key=lambda t: (products.get(t, 0), weights.get(t, 0)))
+    narrow = max(_NAMES, key=lambda t: (products.get(t, 0), weights.get(t, 0)))
     if not products.get(narrow) and not weights.get(narrow):
         return None
     counts = [c for c in (products, weights) if sum(c.values())]
     return ComputedIn(
-        NAMES[narrow],
+        _NAMES[narrow],
         all(2 * c.get(narrow, 0) > sum(c.values()) for c in counts),
-        _words(NAMES[narrow], products, weights, narrow),
+        _words(_NAMES[narrow], products, weights, narrow),
     )
 
 
@@ -86,16 +89,15 @@ def _words(name: str, products: Mapping[int, int], weights: Mapping[int, int], n
 
 def has_narrow(model: onnx.ModelProto) -> bool:
     """Whether any constant, cast or value of the file is float16 or bfloat16: looked up without inferring types."""
-    if any(tensor.data_type in NAMES for tensor in _tensors(model)):
+    if any(tensor.data_type in _NAMES for tensor in _tensors(model)):
         return True
     for graph in nested_graphs(model.graph):
         for value in (*graph.input, *graph.output, *graph.value_info):
-            if value.type.tensor_type.elem_type in NAMES:
+            if value.type.tensor_type.elem_type in _NAMES:
                 return True
-        for node in graph.node:
-            if any(a.name in ("to", "dtype") and a.i in NAMES for a in node.attribute):
-                return True
-    return False
+    return any(
+        a.name in ("to", "dtype") and a.i in _NAMES for node in _all_nodes(model) for a in node.attribute
+    )
 
 
 def element_types(model: onnx.ModelProto) -> dict[str, int]:
@@ -116,6 +118,18 @@ def element_types(model: onnx.ModelProto) -> dict[str, int]:
         for tensor in graph.initializer:
             found.setdefault(tensor.name, set()).add(tensor.data_type)
     return {name: kinds.pop() for name, kinds in found.items() if len(kinds) == 1}
+
+
+def _expanded(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the bodies of its functions in the place of their nodes, and without its large weights."""
+    from onnx import inliner
+
+    light = _without_weights(model)
+    if not model.functions or expansion(light, lambda _: False).is_bomb:
+        return light
+    with suppress(Exception):  # onnx raises of every kind on files that are wrong
+        return inliner.inline_local_functions(light)
+    return light
 
 
 def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -145,10 +159,17 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     return light
 
 
-def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Initializers and constants of the graph and its subgraphs."""
-    for graph in nested_graphs(model.graph):
-        yield from graph.initializer
-        for node in graph.node:
-            if node.op_type == "Constant":
-                yield from (a.t for a in node.attribute if a.HasField("t"))
+def _tensors(model: onnx.ModelProto, *, initializers: bool = True) -> Iterator[onnx.TensorProto]:
+    """Initializers and constants of the graph, its subgraphs and its functions."""
+    if initializers:
+        for graph in nested_graphs(model.graph):
+            yield from graph.initializer
+    for node in _all_nodes(model):
+        if node.op_type == "Constant":
+            yield from (a.t for a in node.attribute if a.HasField("t"))
+
+
+def _all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    yield from nested_nodes(model.graph.node)
+    for function in model.functions:
+        yield from nested_nodes(function.node)

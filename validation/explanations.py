@@ -56,8 +56,12 @@ def explained(
     request: Request,
     options: Options,
     journal: Journal,
+    of_engines: tuple[Original, Sequence[Expectation]] | None = None,
 ) -> Explanation:
-    """Of each backend's first failed sample, what may be behind it."""
+    """Of each backend's first failed sample, what may be behind it.
+
+    `of_engines`: what engines are judged by, where that is not `original` and `expectations`.
+    """
     found = Explanation()
     unsteady = next((e for e in expectations if any(o.unsteady for o in e.outputs)), None)
     if unsteady is not None:
@@ -73,8 +77,11 @@ def explained(
         if column.failure is None:
             continue
         journal.running(column.failure.expectation.sample.label, "pytorch", "looking for an explanation")
-        elsewhere = _elsewhere(choice.kind, request, column, expectations)
-        found.findings += _of(original, path, graph, column.failure, choice.kind.name, request, elsewhere)
+        by, judged = original, expectations
+        if of_engines is not None and choice.kind.name in ENGINES:
+            by, judged = of_engines
+        elsewhere = _elsewhere(choice.kind, request, column, judged)
+        found.findings += _of(by, path, graph, column.failure, choice.kind.name, request, elsewhere)
         if options.bisect:
             found.bisections.append(_bisected(original, path, choice.kind, column, samples, request, journal))
     return found

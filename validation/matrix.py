@@ -74,7 +74,6 @@ def run_backend(
         column.cells = _unchecked(kind.name, expectations, str(error), subject)
         return column
     except (ModelFileError, EngineError) as error:
-        # an operator whose dtypes nobody declared is tried in all of them, some of which its body may not have
         alone = request.onnx if not isinstance(error, RunnerFault) else None
         if alone is not None and (unfit := unfit_body(alone)):
             column.record = BackendRecord(kind.name, required, unfit)

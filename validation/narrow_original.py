@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import copy
 import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ..export.buffers import buffers_kept
 from .backends.torch import cast, outputs_of
 from .original import Original, cloned
 from .parity.budget import HOPELESS
@@ -52,8 +54,11 @@ class NarrowOriginal:
 
         result = None
         if self._rounded is None and self._narrow is not None:
-            result = self._narrow(*cloned(args), **cloned(kwargs))
-            if not self._serves(result, args, kwargs):
+            with suppress(
+                Exception
+            ):  # it ran on the first sample; on this one it meets what does not go with its dtype
+                result = _kept(self._narrow, args, kwargs)
+            if result is not None and not self._serves(result, args, kwargs):
                 result = None
         if result is None:
             result = self._each_result_rounded(args, kwargs)
@@ -62,7 +67,7 @@ class NarrowOriginal:
     def _serves(self, result: Any, args: Any, kwargs: Any) -> bool:
         """Whether the cast copy is near enough to the original to say what rounding costs."""
         args, kwargs = self._in_own(args, kwargs)
-        pairs = zip(outputs_of(result), outputs_of(self._model(*args, **kwargs)), strict=False)
+        pairs = zip(outputs_of(result), outputs_of(_kept(self._model, args, kwargs)), strict=False)
         return all(_near(a, b) for a, b in pairs)
 
     def _in_own(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -87,7 +92,13 @@ class NarrowOriginal:
             ] = None
         args, kwargs = self._in_own(args, kwargs)
         with _rounding(self._dtype):
-            return self._rounded(*args, **kwargs)
+            return _kept(self._rounded, args, kwargs)
+
+
+def _kept(model: Any, args: Any, kwargs: Any) -> Any:
+    """What the model gives; its buffers stay as they are, as does what the caller gave it."""
+    with buffers_kept(model):
+        return cloned(model(*cloned(args), **cloned(kwargs)))
 
 
 def as_the_original_takes_it(original: Original, array: Array) -> Array:
@@ -115,13 +126,14 @@ def _near(narrow: Any, own: Any) -> bool:
 
 
 def _digits(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A floating tensor rounded to the digits of `dtype`, in its own dtype; beyond the range of `dtype` as it is."""
+    """A floating tensor rounded to the digits of `dtype`, in its own dtype; beyond the range of `dtype`, at both ends, as it is."""
     import torch
 
     if not value.is_floating_point() or value.itemsize <= dtype.itemsize:
         return value
     rounded = value.to(dtype).to(value.dtype)
-    return torch.where(rounded.isinf(), value, rounded)
+    beyond = rounded.isinf() | (value.abs() < torch.finfo(dtype).smallest_normal)
+    return torch.where(beyond, value, rounded)
 
 
 def _rounding(dtype: torch.dtype) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -89,7 +90,7 @@ class Original:
     def expected(self, sample: Sample) -> list[Expected]:
         """Run the original. Raises OriginalFailed if the model raises."""
         try:
-            with buffers_kept(self.model) as written:
+            with self._buffers_kept() as written:
                 # copied before buffers are put back, which an output may be
                 leaves = cloned(outputs_of(self.model(*cloned(sample.args), **cloned(dict(sample.kwargs)))))
             self.written.update(written)
@@ -121,12 +122,20 @@ class Original:
             for i, (v, a, w, b, c) in enumerate(zip(leaves, arrays, wide, budgets, again, strict=True))
         ]
 
+    def _buffers_kept(self) -> AbstractContextManager[list[str]]:
+        """Of the module that runs: `model` itself, or the `source` within it."""
+        import torch
+
+        return buffers_kept(
+            self.model if isinstance(self.model, torch.nn.Module) else self.source or self.model
+        )
+
     def arrays(self, sample: Sample) -> list[Array]:
         """The outputs of one run, in the deployed dtype."""
         return self._arrays(sample.args, sample.kwargs)
 
     def _arrays(self, args: Any, kwargs: Any) -> list[Array]:
-        with buffers_kept(self.model):
+        with self._buffers_kept():
             return arrays_of(cloned(self.model(*cloned(args), **cloned(dict(kwargs)))))
 
     def _derived(

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["in_the_engines_precision", "in_the_files_precision"]
 
 _CAST_TO = {"fp16": "float16", "bf16": "bfloat16"}  # as a sidecar says it
+_NARROWEST = 2  # bytes of a number of these
 
 
 class _InDtype:
@@ -58,12 +59,11 @@ def in_the_files_precision(
     own, theirs = _own_dtype(original.model), _dtype_of(graph)
     if own is None or theirs is None:
         return original, samples
-    inside = _inside(model, own)
     if own == theirs[0] and own == theirs[1]:
-        return _narrow_inside(original, own, inside, samples), samples
+        return _narrow_inside(original, own, model, samples), samples
     retyped = [_retyped(original.model, graph, s) for s in samples]
     if _agrees(original.model, graph, retyped[0]):  # its dtypes are meant so: x.float() in the model
-        return _narrow_inside(original, own, inside, samples), samples
+        return _narrow_inside(original, own, model, samples), samples
     deployed = theirs[0] if theirs[0] != own else theirs[1]
     if deployed == own:
         return original, samples
@@ -103,14 +103,17 @@ def in_the_engines_precision(
 
 def _inside(model: onnx.ModelProto, own: torch.dtype) -> ComputedIn | None:
     """What the file has in a narrower dtype than the original's."""
+    if own.itemsize <= _NARROWEST:
+        return None
     found = computed_in(model)
     return None if found is None or dtypes.torch_dtype(found.dtype).itemsize >= own.itemsize else found
 
 
 def _narrow_inside(
-    original: Original, own: torch.dtype, inside: ComputedIn | None, samples: list[Sample]
+    original: Original, own: torch.dtype, model: onnx.ModelProto, samples: list[Sample]
 ) -> Original:
     """The original as the outputs of a file are judged whose inputs and outputs are the original's."""
+    inside = _inside(model, own)
     if inside is None:
         return original
     if inside.most:
@@ -141,7 +144,17 @@ def _inner(
 def _apart(original: Original, own: torch.dtype, deployed: torch.dtype, note: str) -> Original:
     given = original.model
     notes = {**original.notes, note: None}
-    whole = replace(original, notes=notes, source=given, own=own, deployed=deployed, apart=True)
+    # what `replace` would share with the original is of its own dtype
+    whole = replace(
+        original,
+        notes=notes,
+        source=given,
+        own=own,
+        deployed=deployed,
+        apart=True,
+        written=set(),
+        _wide=None,
+    )
     whole.model = _InDtype(given, own)
     return whole
 

@@ -132,16 +132,20 @@ def compare(
             cells = _run_original(original, found, names, expectations, journal, subject)
             findings += of_the_original(original, ((e.sample, e.outputs) for e in expectations.all()))
             narrow = None
+            judged_apart = None
             if any(c.kind.name in ENGINES and not (c.skipped or c.kind.missing(request)) for c in choices):
                 narrow = in_the_engines_precision(given, parsed_model, asked, options.engine)
             if narrow is not None:
-                _run_original(narrow, asked, names, of_engine, journal, subject)
+                of_narrow = _run_original(narrow, asked, names, of_engine, journal, subject)
+                # what somebody vouches for was held against the original above
+                cells += [c for c in of_narrow if c.verdict == NOT_CHECKED and c not in cells]
                 remarks |= narrow.notes
+                judged_apart = narrow, of_engine.all()
             columns = [
                 _column(
                     c,
                     request,
-                    of_engine if narrow is not None and c.kind.name in ENGINES else expectations,
+                    of_engine if judged_apart is not None and c.kind.name in ENGINES else expectations,
                     options,
                     journal,
                     subject,
@@ -150,7 +154,16 @@ def compare(
             ]
             expect_known_outputs(options.modes, columns)
             explanation = explained(
-                original, path, graph, expectations.all(), columns, choices, request, options, journal
+                original,
+                path,
+                graph,
+                expectations.all(),
+                columns,
+                choices,
+                request,
+                options,
+                journal,
+                judged_apart,
             )
             latency = None
             if options.latency:

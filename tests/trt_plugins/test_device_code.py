@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import textwrap
 from hashlib import sha256
@@ -190,6 +191,19 @@ def test_a_manifest_that_is_damaged_is_written_anew(pack: Path, nvcc: Nvcc, cont
     (pack.parent / "out" / "kernels.json").write_text(content)
     code = build(pack, nvcc, "ptx")
     assert described(code) == digests(pack.parent / "out", "scaled.ptx")
+
+
+def test_a_file_of_another_operator_is_not_written_over(pack: Path, nvcc: Nvcc) -> None:
+    build(pack, nvcc, "ptx")
+    manifest = pack.parent / "out" / "kernels.json"
+    other = re.sub(r'"devicecode\d+::scaled"', '"somebody::scaled"', manifest.read_text())
+    assert "somebody" in other
+    manifest.write_text(other)
+    with pytest.raises(
+        UsageError, match=r"scaled\.ptx is of somebody::scaled, and devicecode\d+::scaled would be"
+    ):
+        build(pack, nvcc, "ptx")
+    assert manifest.read_text() == other
 
 
 def test_an_error_is_at_the_users_line(pack: Path, nvcc: Nvcc) -> None:

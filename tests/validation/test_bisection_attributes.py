@@ -27,21 +27,26 @@ BACKEND = "the backend, or its library, computes another"
 
 
 @deployops.operator("bisected_attributes::weighed", onnx="bisected_attributes::Weighed", dtypes="float32")
-def weighed(v: torch.Tensor, parts: list[int], gain: float = 1.0, negate: bool = False) -> torch.Tensor:
-    """Columns in parts of the given sizes, the k-th times k + 1; all times gain."""
+def weighed(
+    v: torch.Tensor, parts: list[int], gain: float = 1.0, negate: bool = False, more: float | None = None
+) -> torch.Tensor:
+    """Columns in parts of the given sizes, the k-th times k + 1; all times gain, and times more where it is given."""
     factors = torch.cat([torch.full((n,), k + 1.0) for k, n in enumerate(parts)])
-    return v * factors * (-gain if negate else gain)
+    return v * factors * (-gain if negate else gain) * (1.0 if more is None else more)
 
 
 @weighed.fake
-def _(v: torch.Tensor, parts: list[int], gain: float = 1.0, negate: bool = False) -> torch.Tensor:
+def _(
+    v: torch.Tensor, parts: list[int], gain: float = 1.0, negate: bool = False, more: float | None = None
+) -> torch.Tensor:
     return torch.empty_like(v)
 
 
 @weighed.body
-def _(op: Any, v: Any, parts: list[int], gain: Any, negate: bool) -> Any:
+def _(op: Any, v: Any, parts: list[int], gain: Any, negate: bool, more: Any) -> Any:
     factors = [k + 1.0 for k, n in enumerate(parts) for _ in range(n)]
     y = op.Mul(op.Mul(v, op.tensor(factors, "float32")), gain)
+    y = y if more is None else op.Mul(y, more)
     return op.Neg(y) if negate else y
 
 
@@ -90,7 +95,12 @@ def kernel(factor: float = 1.0) -> Any:
                 continue
             given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
             factors = np.concatenate([np.full(n, k + 1.0) for k, n in enumerate(given["parts"])])
-            factors *= given.get("gain", 1.0) * (-1 if given.get("negate", 0) else 1) * factor
+            factors *= (
+                given.get("gain", 1.0)
+                * given.get("more", 1.0)
+                * (-1 if given.get("negate", 0) else 1)
+                * factor
+            )
             name = f"factors of {node.output[0]}"
             model.graph.initializer.append(numpy_helper.from_array(factors.astype(np.float32), name))
             made = helper.make_node("Mul", [node.input[0], name], [node.output[0]])
@@ -152,6 +162,14 @@ def test_a_wrong_kernel_is_still_the_backends(bodies: bool, file: tuple[nn.Modul
     assert FILE not in text
     assert "The attribute differs" not in text
     assert (BACKEND if bodies else "the backend's kernel of this operator") in text
+
+
+@pytest.mark.parametrize("bodies", [True, False])
+def test_an_attribute_that_the_call_left_out(bodies: bool, file: tuple[nn.Module, Path]) -> None:
+    text = found(file, changed(file[1], bodies=bodies, more=2.0)).text
+    assert FILE in text
+    assert BACKEND not in text
+    assert "`more` of bisected_attributes::Weighed is 2 in the file" in text
 
 
 def test_a_default_that_is_not_the_calls_differs(file: tuple[nn.Module, Path]) -> None:

@@ -105,3 +105,14 @@ def test_a_wrong_body_is_still_a_failure() -> None:
         assert run(wrong, "float32").exit_code == 1
     finally:
         registry.remove(wrong)
+
+
+def test_a_file_of_a_node_that_nobody_declared_is_for_the_runtime_to_judge(
+    best: Operator, tmp_path: Path
+) -> None:
+    bare = next(s.onnx for s in operator_subjects(best, ("bfloat16",), tmp_path) if s.onnx is not None)
+    registry.remove(best)
+    try:
+        assert unfit_body(bare) == ""
+    finally:
+        registry.add(best)

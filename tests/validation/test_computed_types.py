@@ -100,3 +100,37 @@ def test_a_file_that_onnx_cannot_infer_is_known_by_its_weights() -> None:
     found = computed_in(made)
     assert found is not None
     assert found.words == "64 of the 64 elements of its weights are float16"
+
+
+@pytest.mark.parametrize(("inside", "most"), [(F16, True), (F32, False)])
+def test_products_in_bodies_of_custom_nodes_count(inside: int, most: bool) -> None:
+    """The weights are float16; what the body does with them decides."""
+    nodes = [
+        N("Cast", ["v"], ["a"], to=inside),
+        N("Cast", ["w"], ["b"], to=inside),
+        N("MatMul", ["a", "b"], ["p"]),
+    ]
+    nodes.append(N("Cast", ["p"], ["r"], to=F32))
+    body = helper.make_function("acme", "Dense", ["v", "w"], ["r"], nodes, [helper.make_opsetid("", 22)])
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [N("Dense", ["x", "w0"], ["y"], domain="acme")], "g", [value("x", F32, ["n", 8])], [value("y", F32, ["n", 8])],
+        [helper.make_tensor("w0", F16, [8, 8], np.zeros(64))],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 22), helper.make_opsetid("acme", 1)]
+    made = helper.make_model(graph, opset_imports=opsets, functions=[body])
+    onnx.checker.check_model(made, full_check=True)
+    found = computed_in(made)
+    assert found is not None
+    assert (found.dtype, found.most) == ("float16", most)
+
+
+def test_a_cast_in_a_body_is_seen() -> None:
+    nodes = [N("Cast", ["v"], ["a"], to=F16), N("Cast", ["a"], ["r"], to=F32)]
+    body = helper.make_function("acme", "Slip", ["v"], ["r"], nodes, [helper.make_opsetid("", 22)])
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [N("Slip", ["x"], ["y"], domain="acme")], "g", [value("x", F32, [2])], [value("y", F32, [2])]
+    )
+    opsets = [helper.make_opsetid("", 22), helper.make_opsetid("acme", 1)]
+    assert has_narrow(helper.make_model(graph, opset_imports=opsets, functions=[body]))

@@ -161,3 +161,14 @@ def test_what_shows_beyond_a_block_only_fails_quick(tmp_path: Path) -> None:
 
     assert verdict(None) == "passed"
     assert verdict("quick") == "failed"
+
+
+def test_what_a_custom_node_without_a_body_costs_is_not_known() -> None:
+    from onnx import TensorProto, helper
+
+    node = helper.make_node("Attention2", ["x"], ["y"], domain="acme")
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 8]) for n in "xy"]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
+    made = helper.make_model(helper.make_graph([node], "g", ends[:1], ends[1:]), opset_imports=opsets)
+    signature = signature_from_specs(["x:float32[n=1..64@4,8]"])
+    assert not cheap_sizes(made, signature)({"n": 64})

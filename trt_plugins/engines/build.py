@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import DeployOpsError, NotCheckedError, UsageError
-from ...native.file_contents import FILES
+from ...native.file_contents import FILES, State, file_state
 from ...native.output_files import replace_file
 from ...symbolic.plugin_attributes import PLUGIN_ATTRIBUTES
 from ..manifest import manifest_path
@@ -126,7 +125,10 @@ def build_engine(
     )
     told = progress or (lambda _: None)
     told(f"reading {Path(model).name}")
+    # before any of them is read
+    states = _states((Path(model), *request.plugins, *map(manifest_path, request.plugins)))
     source = read_source_model(model, allow_modified=allow_modified)
+    states |= _states(source.side_files)
     expect_other_files(request, source)
     resolved = resolve_profiles(source, request.profiles)
     tensorrt = find_tensorrt(flavor)
@@ -137,7 +139,8 @@ def build_engine(
         )
     if preflight is not None:
         preflight(source)
-    return _Building(source, tensorrt, request, resolved, EngineCache(), told, time_limit).engine(reuse=cache)
+    building = _Building(source, tensorrt, request, resolved, EngineCache(), told, time_limit, states)
+    return building.engine(reuse=cache)
 
 
 # --- the build ---------------------------------------------------------------------------------------------------
@@ -145,7 +148,10 @@ def build_engine(
 
 @dataclass(frozen=True, slots=True)
 class _Building:
-    """One build: a model, the TensorRT for it, and what is wanted of it."""
+    """One build: a model, the TensorRT for it, and what is wanted of it.
+
+    `states`: of the files that the engine is built from, as `_states` found them before they were read.
+    """
 
     source: SourceModel
     tensorrt: TensorRT
@@ -154,6 +160,7 @@ class _Building:
     cache: EngineCache
     told: Progress
     time_limit: TimeLimit
+    states: Mapping[Path, State | None]
 
     def engine(self, *, reuse: bool) -> Engine:
         """The engine on disk, from the cache or built now."""
@@ -163,11 +170,14 @@ class _Building:
             path, record = found
             return self._written(path, record, cached=True)
         with self.cache.build_folder() as folder:
-            built, record = self._build(folder)
-            engine = self._written(built, record, cached=False)
-            if key:
-                self.cache.keep(key, built, record)
-        return engine
+            built, record, passing = self._build(folder)
+            try:
+                return self._written(
+                    built, replace(record, warnings=(*record.warnings, *passing)), cached=False
+                )
+            finally:  # also where `out` cannot be written: it may have taken hours
+                if key:
+                    self.cache.keep(key, built, record)
 
     def _written(self, built: Path, record: EngineRecord, *, cached: bool) -> Engine:
         out = self.request.out
@@ -201,7 +211,8 @@ class _Building:
             in_place=request.in_place,
         )
 
-    def _build(self, folder: Path) -> tuple[Path, EngineRecord]:
+    def _build(self, folder: Path) -> tuple[Path, EngineRecord, tuple[str, ...]]:
+        """The engine, its record, and warnings that are about this run and not about the engine."""
         request, tensorrt = self.request, self.tensorrt
         start = time.perf_counter()
         if request.precision != "as exported":
@@ -214,7 +225,6 @@ class _Building:
             raise BuildError(
                 f"{tensorrt.name} would build of {self.source.path.name} what runs otherwise, or not at all, without a word:{fault}"
             )
-        before = _states((self.source.path, *self.source.side_files, *request.plugins))
         plan = folder / "engine"
         timing_cache = request.timing_cache
         end = self._ask(
@@ -242,8 +252,8 @@ class _Building:
         )
         if end.outcome != "built":
             raise BuildError(explain_end(end, self.source, tensorrt, request.plugins, request.workspace))
-        after = _states(before)
-        changed = [path.name for path, state in before.items() if after.get(path) != state]
+        after = _states(self.states)
+        changed = [path.name for path, state in self.states.items() if after[path] != state]
         if changed:  # else the record, and the cache, would promise what the engine was not built from
             raise BuildError(f"{', '.join(changed)} changed while the engine was built: build it again")
         notes = (*([self.source.modified] if self.source.modified else []), *self.resolved.notes)
@@ -279,7 +289,7 @@ class _Building:
             warnings=(*notes, *prepared.warnings, *told, *warnings_in(end.said, self.source)),
             in_place=request.in_place,
         )
-        return plan, record
+        return plan, record, tuple(end.details["passing"])
 
     def _ask(self, question: Mapping[str, Any]) -> WorkerEnd:
         """Raises for every end that is not the model's fault."""
@@ -300,14 +310,9 @@ class _Building:
         return end
 
 
-def _states(paths: Iterable[Path]) -> dict[Path, tuple[int, ...]]:
-    """What shows that a file was replaced, written or removed."""
-    found: dict[Path, tuple[int, ...]] = {}
-    for path in paths:
-        with contextlib.suppress(OSError):
-            state = path.stat()
-            found[path] = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
-    return found
+def _states(paths: Iterable[Path]) -> dict[Path, State | None]:
+    """What shows that a file was replaced, written, removed, or made where there was none."""
+    return {path: file_state(path) for path in paths}
 
 
 def _identity(plugin: Path) -> list[str | None]:

@@ -29,6 +29,7 @@ _FORMAT = "engine 1"  # of keys and entries; another one starts anew
 _SUFFIX = ".engine"
 _PACKAGES = ("native", "symbolic", "trt_plugins")
 _SIZE_LIMIT = 8 << 30  # bytes, of the whole folder, where engines are put into it
+_ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def cache_key(**parts: Any) -> str:
@@ -42,16 +43,14 @@ def own_files() -> list[Path]:
 
     Whole packages: what a check imports, at its head or on its way, is nowhere else (tests/test_structure.py).
     """
-    root = Path(__file__).resolve().parent.parent.parent
-    inside = (path for package in _PACKAGES for path in (root / package).rglob("*"))
-    return sorted(path for path in (root / "errors.py", *inside) if path.suffix in (".py", ".json"))
+    inside = (path for package in _PACKAGES for path in (_ROOT / package).rglob("*"))
+    return sorted(path for path in (_ROOT / "errors.py", *inside) if path.suffix in (".py", ".json"))
 
 
 @functools.cache
 def _ours() -> list[str]:
     """What a build is checked and prepared with: our code and data, and onnx, whose schemas say what an operator takes."""
-    root = Path(__file__).resolve().parent.parent.parent
-    digests = [[str(path.relative_to(root)), FILES.digest(str(path))] for path in own_files()]
+    digests = [[str(path.relative_to(_ROOT)), FILES.digest(str(path))] for path in own_files()]
     return [sha256(json.dumps(digests).encode()).hexdigest(), version("onnx")]
 
 

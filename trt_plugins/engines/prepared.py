@@ -94,11 +94,8 @@ def _manifest(library: Path) -> Mapping[str, Any]:
     """What is beside a library that deployops compiled; of another nothing is known, and its plugins are given float32."""
     if not manifest_path(library).is_file():
         return {"plugins": []}
-    found = read_content(library)
-    if found.get("target") != "tensorrt":
-        return {"plugins": []}
     read_plugins(library)  # refuses what deployops did not write, and of another library than this
-    return found
+    return read_content(library)
 
 
 def _expect_float32(source: SourceModel) -> None:
@@ -149,9 +146,9 @@ def _uses(source: SourceModel, types: Mapping[int, str]) -> Iterator[str]:
                 yield f"the weight `{tensor.name}` is {types[tensor.data_type]}"
         for node in graph.node:
             words = source_words(node)
-            name = f"{node.name or next(iter(node.output), '')}`" + (f" ({words})" if words else "")
+            title = f"`{node.name or next(iter(node.output), '')}`" + (f" ({words})" if words else "")
             for attribute in node.attribute:
                 if node.op_type == "Cast" and attribute.name == "to" and attribute.i in types:
-                    yield f"the node `{name} casts to {types[attribute.i]}"
+                    yield f"the node {title} casts to {types[attribute.i]}"
                 elif attribute.HasField("t") and attribute.t.data_type in types:
-                    yield f"the constant of node `{name} is {types[attribute.t.data_type]}"
+                    yield f"the constant of node {title} is {types[attribute.t.data_type]}"

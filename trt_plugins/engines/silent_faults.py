@@ -27,7 +27,7 @@ _SILENT = {
     "library-arch",
     "attribute-unknown", "attribute-missing", "attribute-type", "attribute-length", "attribute-range",
 }  # fmt: skip
-_TOLD = {"body-instead-of-plugin", "plugin-twice", "library-arch", "attribute-type"}
+_TOLD = {"body-instead-of-plugin", "library-arch", "attribute-type"}
 _MOST = 5  # faults in a message
 
 
@@ -50,17 +50,27 @@ def silent_faults(
         archs = ["sm80"]
     wanted = [int(arch.removeprefix("sm")) for arch in archs]
     manifests = [read_plugins(path) for path in plugins]
-    findings = check_model(model, limits, manifests, archs=wanted).findings
+    checked = check_model(model, limits, manifests, archs=wanted)
+    findings = checked.findings
     faults = [f for f in findings if f.kind in _SILENT and f.severity == FAILS]
     more = f"\n  and {len(faults) - _MOST} more" if len(faults) > _MOST else ""
     text = "".join(f"\n  {_text(f)}\n    {f.advice}" for f in faults[:_MOST]) + more
     told = (f"{_text(f)}. {f.advice}" for f in findings if f.kind in _TOLD and f.severity != FAILS)
-    return text, (*told, *_not_checked(model, manifests))
+    unread = (f"whether attributes and bodies are right: not checked for {what}" for what in checked.unread)
+    return text, (*told, *unread, *_not_checked(model, manifests))
 
 
 def _not_checked(model: onnx.ModelProto, manifests: Sequence[PluginManifest]) -> Iterator[str]:
-    """What only a manifest tells; TensorRT itself says which attributes a plugin has, and `worker_build` looks at them."""
-    bodies = ", whether bodies of the model run in the place of its plugins" if model.functions else ""
+    """What only a manifest tells.
+
+    TensorRT itself says which attributes a plugin has, and `worker_build` looks at them; not of nodes that have a body, too.
+    """
+    bodies = (
+        ", whether bodies of the model run in the place of its plugins, or where they do not, whether its plugins have all "
+        "attributes of their nodes"
+        if model.functions
+        else ""
+    )
     for manifest in manifests:
         if manifest.plugins is None:
             yield (

@@ -103,15 +103,15 @@ class _Build:
             raise Refused("refused", reason="build")
         self._events(step=f"writing {request['engine_name']}")
         Path(request["engine"]).write_bytes(memoryview(plan))
+        passing = []
         if timing is not None:
-            told = add_to_timing_cache(self._config, Path(timing["path"]), Path(timing["lock"]))
-            if told:
-                self._events(said=["warning", told])
+            passing.append(add_to_timing_cache(self._config, Path(timing["path"]), Path(timing["lock"])))
         return {
             "outcome": "built",
             "version": trt.__version__,
             "gpu": self._gpu,
             "plugin_layers": self._plugin_layers(),
+            "passing": [text for text in passing if text],  # of this run, and not of the engine
         }
 
     def _made(self, kind: Any, *arguments: Any) -> Any:
@@ -144,9 +144,8 @@ class _Build:
             # libraries of the old kind register themselves when they are loaded
             if handle is not None or _creators(registry) != before:
                 continue
-            if hasattr(
-                library, "getCreators"
-            ):  # TensorRT leaves out all of a library for one plugin that is there already
+            # TensorRT leaves out all of a library for one plugin that is there already
+            if hasattr(library, "getCreators"):
                 text = (
                     f"TensorRT takes no plugin of {path}, as where one of the same name, version and namespace is there already: "
                     "of a library given before it, or TensorRT's own. Give one of the two libraries"

@@ -35,7 +35,7 @@ _NO_FAULT = {"node-name-twice", "subgraph-order"}
 class Checked:
     """What was found of a model, for one TensorRT and a set of plugins.
 
-    `not_checked`: what could not be, one sentence each.
+    `not_checked`: what could not be, one sentence each. `unread`: parts of the model that nothing was looked at in.
     """
 
     tensorrt: TensorRTLimits
@@ -43,6 +43,7 @@ class Checked:
     operators: tuple[PluginOperator, ...]
     findings: tuple[Finding, ...]
     not_checked: tuple[str, ...]
+    unread: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -111,6 +112,7 @@ def check_model(
         nodes.operators(others),
         sorted_findings(findings),
         tuple(_not_checked(uses, nodes, tensorrt, plugins)),
+        tuple(uses.incomplete),
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...symbolic import dims
 from ...symbolic.graph_inspection.findings import FAILS, NOTE, Finding
 from ...symbolic.graph_inspection.standard_types import as_text
+from ...symbolic.nested_graphs import graphs_within
 
 if TYPE_CHECKING:
     import onnx
@@ -64,13 +65,7 @@ def _is_deeper(graph: onnx.GraphProto, levels: int) -> bool:
     """Whether there are nodes below so many levels of graphs; those inside of functions are not looked at."""
     level = [graph]
     for _ in range(levels + 1):
-        level = [
-            inner
-            for outer in level
-            for node in outer.node
-            for a in node.attribute
-            for inner in ([a.g] if a.HasField("g") else a.graphs)
-        ]
+        level = [inner for outer in level for node in outer.node for inner in graphs_within(node)]
     return any(g.node for g in level)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from ...native.elf_file import NativeLibrary, NotElfError, read_elf
 from ...native.loader import LoadFault, load_faults
@@ -130,14 +131,16 @@ def _arch_findings(manifest: PluginManifest, archs: Sequence[int]) -> Iterator[F
 
 def _twice(manifests: Sequence[PluginManifest]) -> Iterator[Finding]:
     """TensorRT's registry takes nothing of a library that has a plugin which is there already."""
-    owners: dict[tuple[str, str, str], str] = {}
-    both: dict[tuple[str, str], list[str]] = {}
+    owners: dict[tuple[str, str, str], Path] = {}
+    both: dict[tuple[Path, Path], list[str]] = {}
     for manifest in manifests:
         for plugin in manifest.plugins or ():
-            owner = owners.setdefault((plugin.name, plugin.version, plugin.namespace), manifest.name)
-            if owner is not manifest.name:
-                both.setdefault((owner, manifest.name), []).append(plugin.title)
-    for (first, second), names in both.items():
+            owner = owners.setdefault((plugin.name, plugin.version, plugin.namespace), manifest.path)
+            if owner != manifest.path:
+                both.setdefault((owner, manifest.path), []).append(plugin.title)
+    for paths, names in both.items():
+        # our own libraries all have one name
+        first, second = (path if paths[0].name == paths[1].name else path.name for path in paths)
         listed = ", ".join(names[:_SHOWN]) + (
             f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         )

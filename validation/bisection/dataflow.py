@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ...symbolic.nested_graphs import graphs_within
+
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Dataflow", "Part", "reads_of", "tensor_graphs"]
+__all__ = ["Dataflow", "Part", "reads_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +127,9 @@ class Dataflow:
 def reads_of(node: onnx.NodeProto) -> Iterator[str]:
     """The values a node reads, those that its subgraphs take from outside included."""
     yield from (name for name in node.input if name)
-    for graph in tensor_graphs(node):
+    for graph in graphs_within(node):
         own = {i.name for i in graph.input} | {t.name for t in graph.initializer}
         own |= {name for inner in graph.node for name in inner.output}
         for inner in graph.node:
             yield from (name for name in reads_of(inner) if name not in own)
         yield from (o.name for o in graph.output if o.name not in own)
-
-
-def tensor_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The bodies of a node of control flow."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs

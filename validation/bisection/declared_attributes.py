@@ -6,7 +6,6 @@ They are held against each other whatever the body in the file gives: a body may
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,9 @@ import numpy as np
 
 from ...symbolic import registry
 from ...symbolic.attributes import encode_attribute
+from ...symbolic.nested_graphs import nested_nodes
 from . import wording
-from .dataflow import Dataflow, tensor_graphs
+from .dataflow import Dataflow
 from .node_attributes import attributes_of, kind_of
 from .reference import Reference
 from .steps import Suspect
@@ -51,14 +51,17 @@ def attributes_otherwise(flow: Dataflow, reference: Reference, suspect: Suspect)
     if len(mine) != 1:
         return []
     body = _body(flow.model, mine[0])
-    ours = _defaults(body, domain, op_type) | attributes_of(mine[0].attribute)
-    read = set() if body is None else set(_read(body.node))
+    stated = attributes_of(mine[0].attribute)
+    ours = _defaults(body, domain, op_type) | stated
+    # a call with None leaves an attribute out
+    wanted = {**dict.fromkeys(_optional(domain, op_type) & stated.keys()), **wanted}
+    read = set() if body is None else _read(body)
     return [
         OtherAttribute(
             name, wording.other_attribute(kind_of(mine[0]), name, ours.get(name), value), name in read
         )
         for name, value in wanted.items()
-        if _plain(value) and not _alike(ours.get(name), value)
+        if (value is None or _plain(value)) and not _alike(ours.get(name), value)
     ]
 
 
@@ -77,12 +80,15 @@ def _defaults(body: onnx.FunctionProto | None, domain: str, op_type: str) -> dic
     return declared | ({} if body is None else attributes_of(body.attribute_proto))
 
 
-def _read(nodes: Any) -> Iterator[str]:
+def _optional(domain: str, op_type: str) -> set[str]:
+    """The attributes of a declared operator that a call may leave out."""
+    op = registry.by_onnx_name(domain, op_type)
+    return set() if op is None else {a.name for a in op.interface.attributes if a.default is None}
+
+
+def _read(body: onnx.FunctionProto) -> set[str]:
     """Attributes of the call that the nodes of a body refer to, those in branches and loops too."""
-    for node in nodes:
-        yield from (a.ref_attr_name for a in node.attribute if a.ref_attr_name)
-        for graph in tensor_graphs(node):
-            yield from _read(graph.node)
+    return {a.ref_attr_name for node in nested_nodes(body.node) for a in node.attribute if a.ref_attr_name}
 
 
 def _plain(value: Any) -> bool:

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...symbolic import dtypes
+from ...symbolic.nested_graphs import graphs_within
 from ..backends.torch import described
-from .dataflow import Part, tensor_graphs
+from .dataflow import Part
 from .reference import Fragment, Origin, Unmappable
 from .submodel import Workshop
 
@@ -147,7 +148,7 @@ def _widen_nodes(nodes: Iterable[onnx.NodeProto], least: int) -> None:
                 )
             elif attribute.name == _TYPED.get(node.op_type) and _NARROW.get(attribute.i, 0) >= least:
                 attribute.i = onnx.TensorProto.DOUBLE
-        for graph in tensor_graphs(node):
+        for graph in graphs_within(node):
             _widen(graph, least)
 
 

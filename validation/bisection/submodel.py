@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from ...errors import ModelFileError
 from ...export.onnx_file.integrity import MANIFEST_KEY
-from .dataflow import Dataflow, Part, reads_of, tensor_graphs
+from ...symbolic.nested_graphs import graphs_within
+from .dataflow import Dataflow, Part, reads_of
 
 if TYPE_CHECKING:
     import onnx
@@ -127,7 +128,7 @@ def _rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
 
 
 def _rename_in_bodies(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
-    for graph in tensor_graphs(node):
+    for graph in graphs_within(node):
         own = {i.name for i in graph.input} | {t.name for t in graph.initializer}
         own |= {name for inner in graph.node for name in inner.output}
         outer = {old: new for old, new in names.items() if old not in own}
@@ -192,7 +193,7 @@ def _inner_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
             if attribute.type == onnx.AttributeProto.TENSOR:
                 yield attribute.t
             yield from attribute.tensors
-        for graph in tensor_graphs(node):
+        for graph in graphs_within(node):
             yield from graph.initializer
             todo.extend(graph.node)
 

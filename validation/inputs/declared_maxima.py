@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ...symbolic.graph_inspection.domains import is_custom
 from .file_inputs import file_inputs
 from .sizes import OpenDim, highest
 
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
     import onnx
 
     from ...export.inputs.signature import Signature
+    from ..latency.graph_cost import NodeCost
 
 __all__ = ["MOST_FLOPS", "MOST_TRAFFIC", "cheap_sizes", "declared_maxima"]
 
 # Of one run of the file: a tenth of a second on a few cores. A sample takes some ten of these on all sides.
 MOST_FLOPS = 2**29
 MOST_TRAFFIC = 2**27  # bytes that its nodes read and write
+_CONTROL = frozenset({"If", "Loop", "Scan"})
 MOST_ALONE = 4  # dims that are tried alone, where all together cost too much
 
 Sizes = Mapping[str, int]
@@ -74,6 +77,11 @@ def _untried(ends: Sizes, tried: Sequence[Sizes]) -> Iterator[str]:
         yield f"the declared maxima were tried one by one, and not {listed}, for the cost: --sweep full tries that"
 
 
+def _may_be_much(node: NodeCost) -> bool:
+    """Whether a node whose operations are not known may do far more of them than it has numbers."""
+    return is_custom(node.domain) or node.op_type in _CONTROL
+
+
 def cheap_sizes(model: onnx.ModelProto | None, signature: Signature) -> Callable[[Sizes], bool]:
     """Whether one run of the file at given sizes is within `MOST_FLOPS` and `MOST_TRAFFIC`; what is not known is not cheap."""
     from ...export.inputs.input_spec import Symbol
@@ -102,7 +110,9 @@ def cheap_sizes(model: onnx.ModelProto | None, signature: Signature) -> Callable
             cost = model_cost(model, values)
         except Exception:  # onnx's shape inference raises of every kind on files of others
             return False
-        known = all(node.cost is not None for node in cost.nodes)
+        known = all(
+            node.cost is not None and (node.cost.counted or not _may_be_much(node)) for node in cost.nodes
+        )
         traffic = sum(node.cost.bytes for node in cost.nodes if node.cost is not None)
         return known and sum(cost.flops.values()) <= MOST_FLOPS and traffic <= MOST_TRAFFIC
 

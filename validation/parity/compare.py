@@ -33,9 +33,10 @@ def compare_output(
 ) -> Cell:
     """The cell of one output: shape and dtype first, then the values, as `mode` says (see `modes.parse`)."""
     want, budget = expected.array, expected.budget
-    beyond = 0
+    beyond = lost = 0
     if expected.apart and got.dtype != want.dtype and is_float(got) and is_float(want):
         if got.dtype.itemsize > want.dtype.itemsize:
+            lost = _lost(got, expected.wide)
             got, beyond = _rounded(got, want.dtype)
         else:
             want = want.astype(got.dtype)
@@ -63,6 +64,11 @@ def compare_output(
         return cell("failed", f"shape {list(got.shape)}, the original returns {list(want.shape)}")
     if expected.unsteady:
         return cell("not checked", expected.unsteady)
+    if lost:  # rounded to a type that has no such number, both would be Inf
+        return cell(
+            "failed",
+            f"{lost} of {want.size} elements Inf or NaN, and finite in the original: the file overflows inside",
+        )
     looks = [lambda: budget, *([expected.again] if expected.again is not None else [])]
     for look in looks:
         used = look()
@@ -92,6 +98,13 @@ def compare_output(
     if verdict == "failed" and backend.endswith("optimiser off"):
         reason = f"with the runtime's optimiser off: {reason}"
     return cell(verdict, reason, metrics, used)
+
+
+def _lost(got: Array, wide: Array | None) -> int:
+    """How many elements are Inf or NaN where the original's, in a wider run, are finite."""
+    if wide is None or wide.shape != got.shape:
+        return 0
+    return int(np.count_nonzero(~np.isfinite(got) & np.isfinite(wide)))
 
 
 def _rounded(array: Array, dtype: Any) -> tuple[Array, int]:

@@ -351,6 +351,22 @@ def test_coordinates_out_of_a_branch() -> None:
     assert {"s", "a", "b"} <= set(kept(cast_model(made, "fp16")))
 
 
+def test_states_of_a_loop_that_are_handed_on_for_many_turns() -> None:
+    """The last of six is a grid; the first comes to be it after six turns."""
+    count = 6
+    states = ", ".join(f"float[1,4,4,2] s{k}" for k in range(count))
+    leaving = ", ".join(f"float[1,4,4,2] t{k}" for k in range(count))
+    moved = "  ".join(f"t{k} = Identity(s{k - 1})" for k in range(1, count))
+    made = model(
+        f"""g (float[1,1,4,4] x, float[1,4,4,2] c, int64 turns) => (float[1,1,4,4] y) {{
+          {", ".join(f"o{k}" for k in range(count))} = Loop(turns, go, {", ".join(["c"] * count)}) <body = b (int64 i, bool on,
+            {states}) => (bool again, {leaving}) {{ again = Identity(on)  t0 = Tanh(s{count - 1})  {moved} }}>
+          y = GridSample(x, o{count - 1}) }}""",
+        {"go": np.array(True)},
+    )
+    assert "t0" in kept(cast_model(made, "fp16"))
+
+
 def test_loops_in_loops_take_no_longer_than_their_nodes() -> None:
     depth = 14
     text = "out = GridSample(x, c)  k0 = Add(c, step)"

@@ -223,3 +223,20 @@ def test_damaged_descriptions(content: Any, told: str) -> None:
     with pytest.raises(UsageError) as refused:
         described_plugins(content, "plugins.json")
     assert told in str(refused.value)
+
+
+@pytest.mark.parametrize("names", [("liba.so", "libb.so"), ("libdeployops_trt.so", "libdeployops_trt.so")])
+def test_two_libraries_with_one_plugin(tmp_path: Path, names: tuple[str, str]) -> None:
+    """Those of deployops all have one name."""
+    paths = []
+    for folder, name in zip(("a", "b"), names, strict=True):
+        (tmp_path / folder).mkdir()
+        paths.append(built(tmp_path / folder, SHOWS, name=name))
+        manifest(paths[-1])
+    limits = limits_for("tensorrt", "10.8")
+    found = check_model(model(node("Blur")), limits, [read_plugins(path) for path in paths])
+    (twice,) = [f for f in found.findings if f.kind == "plugin-twice"]
+    assert twice.severity == "would fail"
+    assert all((str(path) if names[0] == names[1] else path.name) in twice.what for path in paths)
+    once = check_model(model(node("Blur")), limits, [read_plugins(paths[0])])
+    assert not [f for f in once.findings if f.kind == "plugin-twice"]

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ....errors import DeployOpsError, ExportError, ModelFileError, UsageError
-from ....symbolic.nested_graphs import nested_graphs
+from ....symbolic.nested_graphs import graphs_within, nested_graphs
 from ..record import KeptFloat32
 from ..source_model import graphs_of
 from .decisions import Decisions
@@ -286,12 +286,11 @@ def _rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
         node.input[k] = names.get(name, name)
     for k, name in enumerate(node.output):
         node.output[k] = names.get(name, name)
-    for attribute in node.attribute:
-        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-            for inside in graph.node:
-                _rename(inside, names)
-            for output in graph.output:
-                output.name = names.get(output.name, output.name)
+    for graph in graphs_within(node):
+        for inside in graph.node:
+            _rename(inside, names)
+        for output in graph.output:
+            output.name = names.get(output.name, output.name)
 
 
 def _check(light: onnx.ModelProto, inputs: object) -> None:

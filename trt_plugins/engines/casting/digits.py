@@ -31,7 +31,7 @@ _ARGUMENTS = frozenset({"Sin", "Cos"})
 _TURNING = frozenset({"Loop", "Scan"})  # the node's inputs are their graph's inputs
 _FAR = 48  # arithmetic steps from the place that needs the digits; no network has as many between two layers
 _MANY = 2  # layers from which on one does not matter any more
-_TURNS = 3  # of a Loop, to follow what is carried from one to the next
+_TURNS = 64  # of a Loop, to follow what is carried from one to the next; nested ones multiply
 
 
 @dataclass(slots=True)
@@ -197,6 +197,8 @@ class _Walk:
                 self._pass_on(inner, next_turn)
             if len(self.found.why) == before:
                 break
+        else:
+            self.found.far += leaving[:states]
         for inner, given in zip(entering, node.input, strict=False):
             self._pass_on(inner, given)
 

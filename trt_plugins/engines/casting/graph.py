@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ....symbolic.nested_graphs import graphs_within
 from ..record import KeptFloat32
 from .decisions import Decision, Decisions, row_of
 from .flags import HUGE, INTEGERS, tensor_flag
@@ -139,8 +140,7 @@ class Casting:
         if self._fold(node, given, scope):
             return
         made = [self._type_of_output(node, k, given) for k in range(len(node.output))]
-        subgraphs = [a.g for a in node.attribute if a.HasField("g")]
-        subgraphs += [g for a in node.attribute for g in a.graphs]
+        subgraphs = list(graphs_within(node))
         floats = [k for k, v in enumerate(given) if v is not None and v.type == FLOAT]
         float_outputs = [k for k, t in enumerate(made) if t == FLOAT and node.output[k]]
         found = Decision()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ...errors import ModelFileError
+from ...symbolic.nested_graphs import graphs_within
 from ..model_files.model_file import printable, shown
 
 if TYPE_CHECKING:
@@ -304,9 +305,8 @@ def _tensors_of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorPr
             yield from attribute.tensors
             if attribute.HasField("t"):
                 yield attribute.t
-            inner: Iterable[onnx.GraphProto] = [attribute.g] if attribute.HasField("g") else attribute.graphs
-            for body in inner:
-                yield from _tensors(body)
+        for body in graphs_within(node):
+            yield from _tensors(body)
 
 
 def _locate(path: Path, location: str) -> Path:

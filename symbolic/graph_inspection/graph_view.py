@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..nested_graphs import graphs_within, nested_graphs
 from .node_uses import GraphUses, domain_key
 from .standard_types import dtype_name
 
@@ -130,12 +131,10 @@ def attribute(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
 
 def _read_inside(node: onnx.NodeProto) -> Iterator[str]:
     """Values that the graphs of a node read, their own included: no harm is done by a name too many."""
-    for a in node.attribute:
-        for graph in [a.g] * a.HasField("g") + list(a.graphs):
-            for inner in graph.node:
-                yield from (name for name in inner.input if name)
-                yield from _read_inside(inner)
-            yield from (o.name for o in graph.output)
+    for graph in (each for body in graphs_within(node) for each in nested_graphs(body)):
+        for inner in graph.node:
+            yield from (name for name in inner.input if name)
+        yield from (o.name for o in graph.output)
 
 
 def _shape(value: onnx.ValueInfoProto) -> tuple[int | str, ...] | None:

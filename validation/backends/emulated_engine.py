@@ -17,7 +17,7 @@ from ...errors import DeclarationError, DeployOpsError, NotCheckedError, UsageEr
 from ...ort_ops.arrays import Slot, to_array
 from ...ort_ops.engine import Engine, EngineError
 from ...symbolic import registry
-from ...symbolic.nested_graphs import nested_nodes
+from ...symbolic.nested_graphs import graphs_within, nested_nodes
 from .missing_kernels import with_advice
 from .segments import Segment, cut
 from .torch import described
@@ -139,8 +139,7 @@ class EmulatedEngine:
             f"{n.domain}::{n.op_type}"
             for s in self._segments
             for node in s.nodes
-            for a in node.attribute
-            for g in (a.g, *a.graphs)
+            for g in graphs_within(node)
             for n in nested_nodes(g.node)
             if (n.domain, n.op_type) in self._operators
         }

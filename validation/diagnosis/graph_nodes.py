@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from ...symbolic.nested_graphs import nested_nodes
 from ...symbolic.node_source import source_words
 
 if TYPE_CHECKING:
@@ -23,17 +24,9 @@ def nodes_of(
     graph: onnx.GraphProto, functions: Iterable[onnx.FunctionProto] = ()
 ) -> Iterator[onnx.NodeProto]:
     """Every node, in order; inner graphs after the node that holds them."""
-    yield from _walk(graph.node)
+    yield from nested_nodes(graph.node)
     for function in functions:
-        yield from _walk(function.node)
-
-
-def _walk(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    for node in nodes:
-        yield node
-        for attr in node.attribute:
-            for inner in [attr.g] * attr.HasField("g") + list(attr.graphs):
-                yield from _walk(inner.node)
+        yield from nested_nodes(function.node)
 
 
 def constants(graph: onnx.GraphProto, functions: Iterable[onnx.FunctionProto] = ()) -> Mapping[str, Array]:

@@ -52,7 +52,7 @@ void add_rms_norm(const Parallel& par, In<T> x, In<T> residual, In<T> weight, do
       };
       write_row(y.data + row * n, n, past_caches, y_at);
     };
-    measure_and_write(begin, end, n, false, measure, write);
+    measure_and_write(begin, end, n, measure, write);
     if (past_caches) stream_fence();
   };
   par(rows, rows_per_range(n), range);

@@ -79,19 +79,20 @@ void layer_norm(const Parallel& par, In<T> x, In<T> weight, In<T> bias, double e
   detail::check_layer_norm(untyped(x), untyped(weight), untyped(bias));
   const int64_t n = x.size(-1), rows = x.numel(0, x.rank - 1);
   if (n == 0) return;
-  const bool past_caches = streams(y.data, rows, n);
+  const bool past_caches = streams(y.data, rows, n, 2);
   const double share = 1 / double(n);
   const Same<T> ones(1.0f), zeros(-0.0f);  // a·1 + −0 is a, also where a is −0
   const RowOrSame<T> weights = ones.unless(weight.data), biases = zeros.unless(bias.data);
   auto range = [&](int64_t begin, int64_t end) __attribute__((noinline)) {
     measure_and_write(
-        begin, end, n, past_caches, [&](int64_t row) { return detail::row_moments(x.data + row * n, n, share, eps); },
+        begin, end, n, [&](int64_t row) { return detail::row_moments(x.data + row * n, n, share, eps); },
         [&](int64_t row, detail::RowMoments<W> moments) {
-          auto y_at = [=, p = x.data + row * n, w = weights, b = biases](int64_t i, auto live) {
+          const T* p = x.data + row * n;
+          auto y_at = [=, w = weights, b = biases](int64_t i, auto live) {
             const vec<W> normal = (load(p + i, live) - moments.mean - moments.correction) * moments.scale;
             return fma(normal, w.at(i, live), b.at(i, live));
           };
-          write_row(y.data + row * n, n, past_caches, y_at);
+          write_row(y.data + row * n, n, past_caches, y_at, measured_soon(p, n));
         });
     if (past_caches) stream_fence();
   };

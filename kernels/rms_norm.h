@@ -38,20 +38,20 @@ void rms_norm(const Parallel& par, In<T> x, In<T> weight, double eps, Out<T> y) 
   detail::check_rms_norm_weight(untyped(x), untyped(weight));
   const int64_t n = x.size(-1), rows = x.numel(0, x.rank - 1);
   if (n == 0) return;
-  const bool past_caches = streams(y.data, rows, n);
+  const bool past_caches = streams(y.data, rows, n, 2);
   const Same<T> ones(1.0f);
   const RowOrSame<T> weights = ones.unless(weight.data);
   auto range = [&](int64_t begin, int64_t end) __attribute__((noinline)) {
     measure_and_write(
-        begin, end, n, past_caches,
+        begin, end, n,
         [&](int64_t row) {
           auto x_at = [p = x.data + row * n](int64_t i, auto live) { return load(p + i, live); };
           return detail::inverse_rms<T>(n, eps, x_at);
         },
         [&](int64_t row, wide_t<T> r) {
-          write_row(y.data + row * n, n, past_caches, [=, p = x.data + row * n, w = weights](int64_t i, auto live) {
-            return load(p + i, live) * r * w.at(i, live);
-          });
+          const T* p = x.data + row * n;
+          auto y_at = [=, w = weights](int64_t i, auto live) { return load(p + i, live) * r * w.at(i, live); };
+          write_row(y.data + row * n, n, past_caches, y_at, measured_soon(p, n));
         });
     if (past_caches) stream_fence();
   };

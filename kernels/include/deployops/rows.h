@@ -104,19 +104,44 @@ constexpr bool can_stream = true;
 constexpr bool can_stream = false;
 #endif
 
+// What to fetch into the caches while a row is written.
+struct Nothing {
+  template <class T>
+  DEPLOYOPS_INLINE void fetch(int64_t) const {}
+};
+// As many elements, from an address that may lie behind its tensor, where a fetch does nothing.
+struct MeasuredSoon {
+  uintptr_t first;
+  template <class T>
+  DEPLOYOPS_INLINE void fetch(int64_t i) const {
+    __builtin_prefetch(reinterpret_cast<const void*>(first + uintptr_t(i) * sizeof(T)));
+  }
+};
+
 // y[i …] = f(i, live). With `past_caches`, y is aligned for `stream`; end with `stream_fence`.
-template <class T, class F>
-DEPLOYOPS_INLINE void write_row(T* y, int64_t n, bool past_caches, F&& f) {
+template <class T, class F, class S = Nothing>
+DEPLOYOPS_INLINE void write_row(T* y, int64_t n, bool past_caches, F&& f, S soon = {}) {
   constexpr int L = lanes<wide_t<T>>;
+  constexpr int in_line = L * sizeof(T) < 64 ? 64 / (L * sizeof(T)) : 1;
   if (n < L) {
     if (n > 0) store<T>(y, f(int64_t(0), FirstLanes{int(n)}), int(n));
     return;
   }
   int64_t i = 0;
-  if constexpr (can_stream) {
-    if (past_caches) {
-      for (; i + L <= n; i += L) stream<T>(y + i, f(i, AllLanes{}));
+  auto lines = [&](auto put) __attribute__((always_inline)) {
+    for (; i + in_line * L <= n; i += in_line * L) {
+      soon.template fetch<T>(i);
+      vec<wide_t<T>> v[in_line];
+#pragma GCC unroll 4
+      for (int u = 0; u < in_line; ++u) v[u] = f(i + u * L, AllLanes{});
+#pragma GCC unroll 4
+      for (int u = 0; u < in_line; ++u) put(y + i + u * L, v[u]);
     }
+  };
+  if (can_stream && past_caches) {
+    lines([](T* p, vec<wide_t<T>> v) { stream<T>(p, v); });
+  } else {
+    lines([](T* p, vec<wide_t<T>> v) { store<T>(p, v); });
   }
   for (; i + L <= n; i += L) store<T>(y + i, f(i, AllLanes{}));
   if (i < n) store<T>(y + n - L, f(n - L, AllLanes{}));
@@ -139,32 +164,31 @@ DEPLOYOPS_INLINE void rescale_row(W* y, int64_t n, W factor) {
 template <class T>
 constexpr bool streams_lines = can_stream && lanes<wide_t<T>> * sizeof(T) == 64;
 
-// Whether to write y past the caches: its rows are aligned, and all outputs of a call, `outputs` of the size of y, are
-// larger than the caches together.
+// Whether to write y past the caches: its rows are aligned, and what a call reads and writes, `tensors` of the size of
+// y, is larger than the caches.
 template <class T>
-inline bool streams(const T* y, int64_t rows, int64_t n, int64_t outputs = 1) {
+inline bool streams(const T* y, int64_t rows, int64_t n, int64_t tensors) {
   constexpr size_t bytes = lanes<wide_t<T>> * sizeof(T);
   const bool aligned = reinterpret_cast<uintptr_t>(y) % bytes == 0 && (rows == 1 || size_t(n) * sizeof(T) % bytes == 0);
-  return can_stream && aligned && larger_than_caches<T>(outputs * rows * n);
+  return can_stream && aligned && larger_than_caches<T>(tensors * rows * n);
 }
 
-// found = measure(row), then write(row, found), for each row. The next short row is measured before one is written:
-// the latency of the last steps of a measurement (across the lanes, √, division) then costs nothing. With `past_caches`,
-// several rows are: memory that is read for a while, then written for a while, is faster than by turns.
+// Rows of n elements that are measured before the row before them is written. So the latency of a measurement's last
+// steps (across the lanes, √, division) costs nothing.
+inline int64_t rows_ahead(int64_t n) { return n <= 16384 ? 1 : 0; }
+
+// What is measured soon when a row of x is written: what is behind the next row, which has been measured. The processor
+// does not foresee it, as it sees rows read twice and written between. Long rows fetch themselves, which costs little.
+template <class T>
+DEPLOYOPS_INLINE MeasuredSoon measured_soon(const T* row, int64_t n) {
+  constexpr int64_t further = 4096;
+  return {reinterpret_cast<uintptr_t>(row) + uintptr_t(rows_ahead(n) * (2 * n * int64_t(sizeof(T)) + further))};
+}
+
+// found = measure(row), then write(row, found), for each row.
 template <class M, class F>
-DEPLOYOPS_INLINE void measure_and_write(int64_t begin, int64_t end, int64_t n, bool past_caches, M&& measure, F&& write) {
-  constexpr int64_t most_rows = 64, second_level_cache = 65536;
-  if (past_caches && n >= second_level_cache / most_rows && n <= second_level_cache / 4) {
-    decltype(measure(begin)) found[most_rows];
-    const int64_t group = second_level_cache / n;
-    for (int64_t first = begin; first < end; first += group) {
-      const int64_t last = std::min(end, first + group);
-      for (int64_t row = first; row < last; ++row) found[row - first] = measure(row);
-      for (int64_t row = first; row < last; ++row) write(row, found[row - first]);
-    }
-    return;
-  }
-  const int64_t ahead = n <= 16384 ? 1 : 0;
+DEPLOYOPS_INLINE void measure_and_write(int64_t begin, int64_t end, int64_t n, M&& measure, F&& write) {
+  const int64_t ahead = rows_ahead(n);
   decltype(measure(begin)) found{}, next{};
   for (int64_t row = begin; row < end + ahead; ++row) {
     if (row < end) next = measure(row);

@@ -49,43 +49,37 @@ class SoftmaxRows {
   }
 
  private:
-  vec<W> exp_at(int64_t row, W m, int64_t i, AllLanes) const {
-    return deployops::exp_nonpositive(load(x_ + row * n_ + i) - m);
-  }
-  vec<W> exp_at(int64_t row, W m, int64_t i, FirstLanes live) const {
-    return deployops::exp_nonpositive(load(x_ + row * n_ + i, live) - m);
-  }
-  template <class Live>
-  DEPLOYOPS_INLINE vec<W> kept_exp_at(int64_t row, W m, int64_t i, Live live) const {
-    if constexpr (kept == Kept::in_y) {
-      return load(y_ + row * n_ + i, live);
-    } else if constexpr (kept == Kept::in_buffer) {
-      return load(buffer_ + i, live);
-    } else {
-      return exp_at(row, m, i, live);
-    }
-  }
-  template <class Live>
-  DEPLOYOPS_INLINE void keep(int64_t row, int64_t i, vec<W> v, Live live) {
-    if constexpr (kept == Kept::in_y) store<T>(y_ + row * n_ + i, v, live);
-    if constexpr (kept == Kept::in_buffer) store<W>(buffer_ + i, v, live);
-  }
-
   W maximum(int64_t row) const {
     return row_max<W>(n_, [p = x_ + row * n_](int64_t i, auto live) { return load(p + i, live); });
   }
+  // These copy what they read of this object: what is stored might be a member, as far as the compiler knows.
   W sum_of_exps(int64_t row, W m) {
-    return row_sum<W, 1>(n_, [&](int64_t i, auto live) {
-      const vec<W> v = exp_at(row, m, i, live);
-      keep(row, i, v, live);
+    const T* x = x_ + row * n_;
+    T* y = y_ + row * n_;
+    W* buffer = buffer_;
+    // Arithmetic leaves time to fetch the row whose maximum comes next, and that which is written next.
+    const Soon<T> x_soon(x, rows_ahead(n_) * 2 * n_), y_soon(y, rows_ahead(n_) * n_);
+    return row_sum<W, 1>(n_, [=](int64_t i, auto live) {
+      if constexpr (kept == Kept::in_y) {
+        x_soon.fetch(i);
+        y_soon.fetch(i);
+      }
+      const vec<W> v = deployops::exp_nonpositive(load(x + i, live) - m);
+      if constexpr (kept == Kept::in_y) store<T>(y + i, v, live);
+      if constexpr (kept == Kept::in_buffer) store<W>(buffer + i, v, live);
       return v;
     });
   }
   void divide(int64_t row, W m, W r) {
+    const T* x = x_ + row * n_;
+    const W* buffer = buffer_;
     if constexpr (kept == Kept::in_y) {
       rescale_row(y_ + row * n_, n_, r);
     } else {
-      write_row(y_ + row * n_, n_, false, [&](int64_t i, auto live) { return kept_exp_at(row, m, i, live) * r; });
+      write_row(y_ + row * n_, n_, false, [=](int64_t i, auto live) {
+        if constexpr (kept == Kept::in_buffer) return load(buffer + i, live) * r;
+        return deployops::exp_nonpositive(load(x + i, live) - m) * r;
+      });
     }
   }
 
@@ -93,7 +87,6 @@ class SoftmaxRows {
   // the exps keep the arithmetic units busy, the other two the memory. n is at least a vector. The additions have the
   // order of `sum_of_exps`: where a range of rows begins and ends changes no result.
   void all_passes(int64_t row, W r, W m, W& sum_of_row, W& next) {
-    // Copies: what is stored might be a member, as far as the compiler knows.
     const int64_t n = n_;
     const T *x = x_ + row * n, *x_next = x + n;
     T *y = y_ + row * n, *y_before = y - n;

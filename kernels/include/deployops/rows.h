@@ -104,22 +104,25 @@ constexpr bool can_stream = true;
 constexpr bool can_stream = false;
 #endif
 
-// What to fetch into the caches while a row is written.
-struct Nothing {
-  template <class T>
-  DEPLOYOPS_INLINE void fetch(int64_t) const {}
-};
-// As many elements, from an address that may lie behind its tensor, where a fetch does nothing.
-struct MeasuredSoon {
-  uintptr_t first;
-  template <class T>
+// Memory that is used soon, `further` elements behind p: fetching brings it into the caches meanwhile, a line at a time. It
+// may lie behind its tensor, where that does nothing.
+template <class T>
+class Soon {
+ public:
+  Soon(const T* p, int64_t further) : first_(reinterpret_cast<uintptr_t>(p) + uintptr_t(further) * sizeof(T)) {}
   DEPLOYOPS_INLINE void fetch(int64_t i) const {
-    __builtin_prefetch(reinterpret_cast<const void*>(first + uintptr_t(i) * sizeof(T)));
+    __builtin_prefetch(reinterpret_cast<const void*>(first_ + uintptr_t(i) * sizeof(T)));
   }
+
+ private:
+  uintptr_t first_;
+};
+struct NothingSoon {
+  DEPLOYOPS_INLINE void fetch(int64_t) const {}
 };
 
 // y[i …] = f(i, live). With `past_caches`, y is aligned for `stream`; end with `stream_fence`.
-template <class T, class F, class S = Nothing>
+template <class T, class F, class S = NothingSoon>
 DEPLOYOPS_INLINE void write_row(T* y, int64_t n, bool past_caches, F&& f, S soon = {}) {
   constexpr int L = lanes<wide_t<T>>;
   constexpr int in_line = L * sizeof(T) < 64 ? 64 / (L * sizeof(T)) : 1;
@@ -130,7 +133,7 @@ DEPLOYOPS_INLINE void write_row(T* y, int64_t n, bool past_caches, F&& f, S soon
   int64_t i = 0;
   auto lines = [&](auto put) __attribute__((always_inline)) {
     for (; i + in_line * L <= n; i += in_line * L) {
-      soon.template fetch<T>(i);
+      soon.fetch(i);
       vec<wide_t<T>> v[in_line];
 #pragma GCC unroll 4
       for (int u = 0; u < in_line; ++u) v[u] = f(i + u * L, AllLanes{});
@@ -180,9 +183,9 @@ inline int64_t rows_ahead(int64_t n) { return n <= 16384 ? 1 : 0; }
 // What is measured soon when a row of x is written: what is behind the next row, which has been measured. The processor
 // does not foresee it, as it sees rows read twice and written between. Long rows fetch themselves, which costs little.
 template <class T>
-DEPLOYOPS_INLINE MeasuredSoon measured_soon(const T* row, int64_t n) {
-  constexpr int64_t further = 4096;
-  return {reinterpret_cast<uintptr_t>(row) + uintptr_t(rows_ahead(n) * (2 * n * int64_t(sizeof(T)) + further))};
+DEPLOYOPS_INLINE Soon<T> measured_soon(const T* row, int64_t n) {
+  constexpr int64_t further = 4096 / sizeof(T);
+  return {row, rows_ahead(n) * (2 * n + further)};
 }
 
 // found = measure(row), then write(row, found), for each row.

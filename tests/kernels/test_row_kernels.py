@@ -154,8 +154,8 @@ def test_add_rms_norm_is_the_addition_and_then_the_norm(
 def test_norms_that_are_written_past_the_caches(
     dtype: torch.dtype, threads: int, level: str, cpu_kernel: Kernel
 ) -> None:
-    # Rows that are measured in groups, rows that are too short or too long for it, rows that are not aligned; the last
-    # group is not full. Of each tensor's rows the first ones are looked at by the other tests.
+    # Rows that are measured ahead, rows that are too long for it, rows that are not aligned. Of each tensor's rows the
+    # first ones are looked at by the other tests.
     how = {"threads": threads, "level": level}
     for n in (64, 1024, 1027, 4096, 5000, 20000):
         few = 37
@@ -384,30 +384,6 @@ def test_threads_change_nothing(dtype: torch.dtype, level: str, cpu_kernel: Kern
         two = cpu_kernel(op, *arguments, level=level, threads=2)
         assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True)), op.name
         assert all(torch.isfinite(a).all() for a in one)
-
-
-@pytest.mark.parametrize("n", [1024, 1028])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_outputs_larger_than_the_caches(dtype: torch.dtype, n: int, level: str, cpu_kernel: Kernel) -> None:
-    # From 16 MiB on they are written past the caches, if the rows are aligned.
-    few = draw(4, n, dtype=dtype)
-    rows = 2**25 // (n * few.element_size()) + 1
-    x = few.repeat(rows // 4 + 1, 1)[:rows]
-    weight = draw(n, dtype=dtype, seed=1)
-    for threads in (1, 2):
-        for op, arguments in (
-            (rms_norm, (weight,)),
-            (layer_norm, (weight, weight)),
-            (add_rms_norm, (None, weight)),
-        ):
-            values, some = (
-                [x if a is None else a for a in arguments],
-                [few if a is None else a for a in arguments],
-            )
-            large = cpu_kernel(op, x, *values, level=level, threads=threads)
-            small = cpu_kernel(op, few, *some, level=level)
-            for a, b in zip(large, small, strict=True):
-                assert torch.equal(a, b.repeat(rows // 4 + 1, 1)[:rows])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

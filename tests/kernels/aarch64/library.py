@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -47,7 +47,7 @@ class Aarch64Library(CpuLibrary):
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        self._c = SimpleNamespace(deployops_shapes=self._shapes, deployops_run=self._run)
+        self._c = cast(ctypes.CDLL, SimpleNamespace(deployops_shapes=self._shapes, deployops_run=self._run))
         for number in range(self._take("q")):
             name = self._take_bytes().decode()
             self.operators[name], self._fingerprints[name] = number, self._take_bytes().decode()

@@ -76,11 +76,13 @@ void compute(const Kernel& kernel, OrtKernelContext* context) {
     outputs.allocate(k, expected[k].sizes, expected[k].rank);
   }
 
-  // Memory that a caller bound may be an input's and an output's at once; kernels take them to be apart.
+  // Memory that a caller bound may be an input's and an output's at once; kernels take them to be apart. But an output
+  // that overwrites an input may well be that input: a cache that is bound so is not copied.
   for (size_t k = 0; k < given; ++k) {
     const size_t bytes = bytes_of(inputs[k]);
     for (size_t j = 0; bytes != 0 && j < spec.outputs.count; ++j) {
       if (spec.outputs[j].by_kernel || !overlap(inputs[k], bytes, outputs.tensors[j])) continue;
+      if (spec.outputs[j].overwrites == int(k) && outputs.tensors[j].data == inputs[k].data) continue;
       void* const copy = target.allocate(bytes);
       target.copy(copy, inputs[k].data, bytes);
       inputs[k].data = copy;
@@ -93,7 +95,7 @@ void compute(const Kernel& kernel, OrtKernelContext* context) {
     if (overwritten < 0) continue;
     const TensorRef& source = inputs[size_t(overwritten)];
     const size_t bytes = bytes_of(source);
-    if (bytes != 0) target.copy(outputs.tensors[k].data, source.data, bytes);
+    if (bytes != 0 && outputs.tensors[k].data != source.data) target.copy(outputs.tensors[k].data, source.data, bytes);
   }
 
   OperatorCall call;

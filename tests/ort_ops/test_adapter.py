@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
@@ -196,6 +197,58 @@ def test_an_output_bound_over_its_input_or_at_any_address(
     binding.bind_output("y", "cpu", 0, np.float32, [count], both.ctypes.data)
     opened_session.run_with_iobinding(binding)
     np.testing.assert_array_equal(both, want)
+
+
+# A cache of 256 MiB, bound as input and output of an operator that writes into it; there is memory for no second one.
+BOUND_CACHE = """
+import resource, sys
+import numpy as np
+import onnx
+import onnxruntime
+library, path = sys.argv[1:]
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = 1
+options.enable_cpu_mem_arena = False
+options.register_custom_ops_library(library)
+session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+rows, n = 1 << 16, 1 << 10
+cache = np.ones((rows, n), np.float32)
+by, y = np.full((rows, n), 2, np.float32), np.empty(rows, np.float32)
+binding = session.io_binding()
+binding.bind_input("x", "cpu", 0, np.float32, cache.shape, cache.ctypes.data)
+binding.bind_cpu_input("by", by)
+binding.bind_output("x_out", "cpu", 0, np.float32, cache.shape, cache.ctypes.data)
+binding.bind_output("y", "cpu", 0, np.float32, [rows], y.ctypes.data)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 27), resource.RLIM_INFINITY))
+session.run_with_iobinding(binding)
+assert (cache == 3).all()
+"""
+
+
+def test_a_cache_that_is_bound_as_input_and_output_is_not_copied(
+    pack_library: Library, tmp_path: Path
+) -> None:
+    node = helper.make_node("Shift", ["x", "by"], ["y", "x_out"], domain="pack")
+    inputs = {"x": TensorProto.FLOAT, "by": TensorProto.FLOAT}
+    made = model([node], inputs, outputs={"y": TensorProto.FLOAT, "x_out": TensorProto.FLOAT})
+    x, by = np.arange(6, dtype=np.float32).reshape(2, 3), np.full((2, 3), 0.5, np.float32)
+    opened_session = opened(pack_library.path, made)
+    both = x.copy()
+    binding = opened_session.io_binding()
+    for name in ("x", "by"):  # what the kernel reads is what was there before it wrote
+        binding.bind_input(name, "cpu", 0, np.float32, both.shape, both.ctypes.data)
+    binding.bind_output("x_out", "cpu", 0, np.float32, both.shape, both.ctypes.data)
+    binding.bind_output("y", "cpu")
+    opened_session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(both, 2 * x)
+    np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[1], (2 * x).sum(1))
+    np.testing.assert_array_equal(opened_session.run(["x_out"], {"x": x, "by": by})[0], x + by)
+
+    onnx.save(made, tmp_path / "cache.onnx")
+    command = [sys.executable, "-c", BOUND_CACHE, str(pack_library.path), str(tmp_path / "cache.onnx")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_dims_keep_their_names_through_custom_nodes(shipped_library: str) -> None:

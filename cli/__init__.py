@@ -10,7 +10,9 @@ import gc
 import os
 import signal
 import sys
+import sysconfig
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -52,7 +54,12 @@ def main() -> None:
     )  # else what torch has made is gone through once more at the end: most of a second
     try:
         with _ended_in_order():
-            cli.main(standalone_mode=False)
+            code = cli.main(standalone_mode=False)
+    except _Terminated:
+        raise
+    except SystemExit as e:  # a command's own code is what `main` returns
+        click.echo(f"error: {_ended_by(e)}", err=True)
+        sys.exit(2)
     except DeployOpsError as e:
         click.echo(f"error: {e}", err=True)
         sys.exit(e.exit_code)
@@ -76,6 +83,23 @@ def main() -> None:
             err=True,
         )
         sys.exit(2)
+    sys.exit(code)
+
+
+def _ended_by(e: SystemExit) -> str:
+    """What a user's code did that ends the process: as if a command had passed, or failed, before it was done."""
+    frames = traceback.extract_tb(e.__traceback__)
+    libraries = tuple(sysconfig.get_paths().values())
+    own = [f for f in frames if not f.filename.startswith(("<", *libraries, os.path.dirname(__file__)))]
+    where = f"{own[-1].filename}:{own[-1].lineno}" if own else "code that this command ran"
+    return (
+        f"{where} ends the process (sys.exit({e.code!r})): the command is not done.\n"
+        '  What a file does as a script belongs behind `if __name__ == "__main__":`'
+    )
+
+
+class _Terminated(SystemExit):
+    """By SIGTERM."""
 
 
 @contextmanager
@@ -89,7 +113,7 @@ def _ended_in_order() -> Iterator[None]:
         return
 
     def end(number: int, _: FrameType | None) -> None:
-        raise SystemExit(128 + number)
+        raise _Terminated(128 + number)
 
     def lost(unraisable: sys.UnraisableHookArgs) -> None:
         # raised where Python drops exceptions: in a finalizer, a weak reference's callback. Once more, outside of it

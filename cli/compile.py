@@ -80,7 +80,8 @@ def compile_command(
     ):
         if given and target not in of:
             raise UsageError(f"{option} is an option of --target {' or '.join(of)}")
-    search_here()
+    if packs:
+        search_here()
     ops = list(packs) or None
     with Progress(quiet=as_json) as progress:
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +22,9 @@ __all__ = ["emulate"]
     type=click.Choice(["address", "thread"]),
     help="address: with AddressSanitizer and UndefinedBehaviorSanitizer. thread: look for races.",
 )
+@click.option(
+    "--large", is_flag=True, help="On tensors of more than 2^31 elements instead: do 32-bit indices overflow?"
+)
 @click.option("--ptx", is_flag=True, help="Interpret what nvcc makes of them instead: PTX for compute_80.")
 @click.option("--cxx", metavar="COMPILER", help="The C++ compiler. Default: $CXX, g++, clang++.")
 @click.option(
@@ -36,6 +38,7 @@ def emulate(
     names: tuple[str, ...],
     packs: tuple[str, ...],
     sanitize: Any,
+    large: bool,
     ptx: bool,
     cxx: str | None,
     nvcc: str | None,
@@ -47,13 +50,16 @@ def emulate(
     Each kernel (NAME.cuh beside its declaration), on every dtype, sample and variant, under several schedules of its
     threads. NAMES limits it to some operators; without it, those of --ops, or the shipped ones.
 
-    With --ptx, a second check: nvcc compiles the kernels, and the PTX that it makes is interpreted, launch by launch.
+    With --large, a second check: tensors of a little over 2^31 and 2^32 elements, of whose grids only the first blocks and the
+    last are run. With --ptx, a third: nvcc compiles the kernels, and the PTX that it makes is interpreted, launch by launch.
 
     Exit codes: 0 all passed, 1 a kernel failed, 2 wrong use, 3 of an operator or a dtype nothing could be checked, or a
     compiler is missing.
     """
     if ptx and sanitize:
         raise UsageError("--sanitize is for the emulation, not for --ptx")
+    if large and (ptx or sanitize):
+        raise UsageError("--large is a check of its own: leave out --ptx and --sanitize")
     if nvcc and not ptx:
         raise UsageError("--nvcc is an option of --ptx: the emulation needs no CUDA compiler")
     chosen = chosen_operators(names, packs)
@@ -65,10 +71,10 @@ def emulate(
         results, text = (
             _interpreted(chosen, nvcc, cxx, jobs, told)
             if ptx
-            else _emulated(chosen, sanitize, cxx, jobs, told)
+            else _emulated(chosen, sanitize, large, cxx, jobs, told)
         )
     print_json([dataclasses.asdict(r) for r in results]) if as_json else click.echo(text)
-    sys.exit(_exit_code(results))
+    click.get_current_context().exit(_exit_code(results))
 
 
 def _exit_code(results: Sequence[Any]) -> int:
@@ -82,12 +88,16 @@ def _exit_code(results: Sequence[Any]) -> int:
 
 
 def _emulated(
-    chosen: list[Any], sanitize: Any, cxx: str | None, jobs: int | None, told: Any
+    chosen: list[Any], sanitize: Any, large: bool, cxx: str | None, jobs: int | None, told: Any
 ) -> tuple[Any, str]:
     from ..symbolic.checking.operator_check import render
     from ..trt_plugins.emulation.check import emulate as run
+    from ..trt_plugins.emulation.large import emulate_large
 
-    results = run(chosen, sanitize=sanitize, cxx=cxx, jobs=jobs, progress=told)
+    if large:
+        results = emulate_large(chosen, cxx=cxx, jobs=jobs, progress=told)
+    else:
+        results = run(chosen, sanitize=sanitize, cxx=cxx, jobs=jobs, progress=told)
     return results, render(results)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
@@ -154,4 +153,4 @@ def show(file: str, model: str | None, plugins: tuple[str, ...], as_json: bool) 
 
     found = show_engine(file, model=model, plugins=plugins or None)
     print_json(found.to_dict()) if as_json else click.echo(found.summary())
-    sys.exit(found.exit_code)
+    click.get_current_context().exit(found.exit_code)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from ..native.archs import read_archs
@@ -79,4 +77,4 @@ def inspect(
         allow_modified=allow_modified,
     )
     print_json(found.to_dict()) if as_json else click.echo(found.summary())
-    sys.exit(found.exit_code)
+    click.get_current_context().exit(found.exit_code)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from typing import Any
 
 import click
@@ -59,7 +58,7 @@ def ops_check(names: tuple[str, ...], packs: tuple[str, ...], library: str | Non
     print_json([dataclasses.asdict(r) for r in results]) if as_json else click.echo(
         operator_check.render(results)
     )
-    sys.exit(operator_check.exit_code(results))
+    click.get_current_context().exit(operator_check.exit_code(results))
 
 
 @ops.command("new")

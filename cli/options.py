@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -25,6 +26,8 @@ __all__ = [
     "print_json",
     "search_here",
 ]
+
+_STDOUT = "deployops.stdout"  # where in a command's context the stream is that --json prints to
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
@@ -56,7 +59,13 @@ class ModelChoice:
 
     def load(self) -> None:
         """Run what the user named: libraries first, which packs may adopt from."""
+        self.search_here()
         load_named(self.ops, self.libraries)
+
+    def search_here(self) -> None:
+        """As `search_here`, where the user names code to run."""
+        if self.ops or self.factory or self.trust:
+            search_here()
 
 
 _MODEL = (
@@ -114,8 +123,15 @@ def packs_option(
 
 
 def json_option(text: str = "Print it as JSON.") -> Decorator:
-    """--json."""
-    return click.option("--json", "as_json", is_flag=True, help=text)
+    """--json: what a user's code prints meanwhile goes to standard error, so that only JSON is left."""
+
+    def apart(context: click.Context, _: click.Parameter, given: bool) -> bool:
+        if given:
+            context.meta[_STDOUT] = sys.stdout
+            context.with_resource(contextlib.redirect_stdout(sys.stderr))
+        return given
+
+    return click.option("--json", "as_json", is_flag=True, help=text, callback=apart)
 
 
 def declared(packs: tuple[str, ...]) -> list[Any]:
@@ -129,7 +145,8 @@ def _declared(packs: tuple[str, ...]) -> tuple[list[Any], list[Any]]:
 
     registry.load_builtin()
     registry.load_entry_points()
-    search_here()
+    if packs:
+        search_here()
     named = registry.load(packs)
     return registry.all_operators(), named
 
@@ -157,12 +174,17 @@ def load_named(packs: tuple[str, ...], libraries: tuple[str, ...]) -> None:
     """Run what the user named: libraries first, which packs may adopt from."""
     from ..symbolic.libraries import load_named as load
 
-    search_here()
+    if packs:
+        search_here()
     load(packs, libraries)
 
 
 def search_here() -> None:
-    """Modules of the current folder are found, as `python -m` has it, but last: nothing there shadows a library."""
+    """Modules of the current folder are found, as `python -m` has it, but last: nothing there shadows a library.
+
+    Only where the user names code to run: libraries try modules that may be missing (tqdm, triton), and a folder may hold
+    files of these names.
+    """
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
 
@@ -170,7 +192,8 @@ def search_here() -> None:
 def print_json(data: Any) -> None:
     import json
 
-    click.echo(json.dumps(data, indent=2))
+    context = click.get_current_context()
+    click.echo(json.dumps(data, indent=2), file=context.meta.get(_STDOUT))
 
 
 class Progress:

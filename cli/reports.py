@@ -96,7 +96,7 @@ def show(report: Report, targets: dict[str, str | None]) -> None:
     for path, content in result.files:
         replace_file(path, functools.partial(_write, content))
     click.echo(result.printed)
-    sys.exit(result.exit_code)
+    click.get_current_context().exit(result.exit_code)
 
 
 def _write(content: str, path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..errors import UsageError
-from .options import ModelChoice, Progress, chosen_operators, model_options, search_here
+from .options import ModelChoice, Progress, chosen_operators, model_options
 from .reports import limit_options, report_options, show
 
 __all__ = ["validate"]
@@ -153,7 +153,7 @@ def validate(
     from ..validation.record import Limits
     from ..validation.reports.command import read_report
 
-    search_here()
+    choice.search_here()
     reports = []
     with Progress(quiet=targets["json"] == "-") as progress:
         if model is not None and onnx_file is not None:

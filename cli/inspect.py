@@ -62,7 +62,8 @@ def inspect(
     """Say what FILE is, and what is in it. Runs nothing of it and needs no torch.
 
     Of an ONNX model: what would fail in ONNX Runtime, on the CPU or with a library for CUDA there, and where custom nodes cost
-    speed; with --tensorrt, what would fail in that TensorRT instead. Exit code 1 where something would fail.
+    speed; with --tensorrt, what would fail in that TensorRT instead. Exit code 1 where something would fail, 2 where
+    FILE is no model.
     """
     from ..export import inspect_model
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ExportError
+from .branches import run_watched
 from .buffers import buffers_kept
 from .promises import Promises, is_custom
 from .user_code import user_line
 
-__all__ = ["Census", "take_census"]
+__all__ = ["Census", "draws", "take_census"]
 
 _WIDTHS = ("bfloat16", "float16", "float32", "float64")
 _CHECK_INPUT = "Check the inputs (--input): dtypes, sizes and their order"
@@ -31,6 +32,8 @@ class Census:
     random: dict[str, str | None] = field(default_factory=dict)  # torch's own, by name
     promises: Promises = field(default_factory=Promises)
     narrowest: str = "float64"  # of the floating point types it computes in
+    has_branches: bool = False  # torch.cond and the like
+    failed_branches: list[str | None] = field(default_factory=list)  # lines that a branch not chosen fails at
     written_buffers: list[str] = field(default_factory=list)
     written_inputs: list[int] = field(default_factory=list)  # places among the leaves of the call
 
@@ -56,22 +59,20 @@ def take_census(
     from torch.utils._python_dispatch import TorchDispatchMode
 
     census = Census()
-    branches = False
 
     class Watch(TorchDispatchMode):
-        supports_higher_order_operators = True  # torch.cond runs; what its branches call shows in the trace
+        supports_higher_order_operators = True
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if not isinstance(func, torch._ops.OpOverload):
-                nonlocal branches
-                branches = True
-                return func(*args, **(kwargs or {}))
+                census.has_branches = True
+                return run_watched(self, func, args, kwargs or {}, census.failed_branches.append)
             if is_custom(func):
                 if func not in census.custom:
                     census.custom[func] = user_line()
                 result = census.promises.call(func, args, kwargs or {})
             else:
-                if torch.Tag.nondeterministic_seeded in func.tags and _draws(func, args):
+                if torch.Tag.nondeterministic_seeded in func.tags and draws(func, args):
                     census.random.setdefault(str(func).split(".")[1], user_line())
                 result = func(*args, **(kwargs or {}))
             for value in result if isinstance(result, (tuple, list)) else (result,):
@@ -86,7 +87,11 @@ def take_census(
     args, kwargs = pytree.tree_unflatten(leaves, spec)
     with torch.no_grad(), buffers_kept(model) as census.written_buffers, Watch():  # type: ignore[no-untyped-call]
         try:
-            census.outputs = model(*args, **kwargs)
+            outputs = model(*args, **kwargs)
+            # copied before buffers are put back, which an output may be
+            census.outputs = pytree.tree_map(
+                lambda v: v.clone() if isinstance(v, torch.Tensor) else v, outputs
+            )
         except ExportError:
             raise
         except Exception as e:
@@ -97,7 +102,7 @@ def take_census(
                 + (f"\n  at {where}" if where else "")
                 + f"\n  {_unknown_operator(e) or advise() or _CHECK_INPUT}"
             ) from e
-    if branches:
+    if census.has_branches:
         # dynamo compiled them for this run, under our watch, and a trace would meet that in its cache
         torch._dynamo.reset()
     census.written_inputs = [
@@ -116,7 +121,7 @@ def _unknown_operator(error: Exception) -> str | None:
     )
 
 
-def _draws(func: Any, args: Any) -> bool:
+def draws(func: Any, args: Any) -> bool:
     """Whether a random operator really draws: dropout in eval mode and with p = 0 does not."""
     name = str(func)
     if "dropout" in name and len(args) > 2:

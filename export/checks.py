@@ -82,10 +82,13 @@ def check_dims(model: ir.Model, signature: Signature) -> None:
                 raise ExportError(f"dim {axis} of `{spec.name}` came out as {got}; asked for was {wanted}")
 
 
-def check_output_sizes(model: ir.Model, expected: Sequence[Any], sizes: Mapping[str, int]) -> None:
+def check_output_sizes(
+    model: ir.Model, expected: Sequence[Any], sizes: Mapping[str, int], *, has_custom: bool
+) -> None:
     """The dims written on the outputs are those of the tensors that the original returns at these sizes.
 
-    Raises ExportError. They come from fake kernels, and one that is wrong spoils what a runtime plans with them.
+    Raises ExportError. Where the model `has_custom` operators, they come from fake kernels, and one that is wrong spoils
+    what a runtime plans with them.
     """
     for value, tensor in zip(model.graph.outputs, expected, strict=False):
         shape = [*tensor.shape, 2] if tensor.is_complex() else list(tensor.shape)
@@ -94,8 +97,12 @@ def check_output_sizes(model: ir.Model, expected: Sequence[Any], sizes: Mapping[
             text = ", ".join(str(d if isinstance(d, int) else d.value) for d in value.shape or ())
             at = ", ".join(f"{n}={s}" for n, s in sizes.items()) or "the given sizes"
             raise ExportError(
-                f"output `{value.name}` was traced as [{text}], but the original returns {shape} at {at}. The fake kernel of "
-                "an operator before it says another shape than its kernel gives"
+                f"output `{value.name}` was traced as [{text}], but the original returns {shape} at {at}"
+                + (
+                    ". The fake kernel of an operator before it says another shape than its kernel gives"
+                    if has_custom and 1 not in sizes.values()  # torch traces as if no dim were 1
+                    else ""
+                )
             )
 
 

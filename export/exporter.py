@@ -15,15 +15,21 @@ from ..errors import ExportError, UsageError
 from ..ort_ops import arguments
 from ..symbolic import functions, registry, schema, translate
 from . import checks, findings, naming
+from .batch_statistics import refuse_batch_statistics
 from .census import take_census
 from .clock import Clock
 from .custom_nodes import CustomOps, choose_mode, expand, forget_stand_ins, undeclared_nodes
+from .decomposed_sizes import decomposed_sizes
+from .generators import generators_seeded
 from .graph.program_copy import drop_constant_outputs
 from .inexact import inexact_notes
 from .inputs.signature import Signature
 from .manifest import write_manifest
-from .missing import refuse_missing, refuse_unmapped
+from .memory import refuse_memory, state_kept
+from .missing import refuse_complex, refuse_missing, refuse_unmapped
+from .promises import custom_operators
 from .result import ExportedModel, Note, TensorSpec
+from .size_ways import size_explainer, squeezes, squeezes_explained
 from .source import Source, open_source, read_signature, ready
 from .target import writable_target
 from .traced import functionalised, leaf_names, size_adviser, traced_program
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from .inputs.input_spec import Symbol
+    from .python_state import PythonState
 
 __all__ = ["CustomOps", "export_model"]
 
@@ -94,10 +101,12 @@ def export_model(
         _hush()
         source = open_source(model, trust=trust, factory=factory)
         signature = read_signature(source, inputs, dynamic, data)
-    with ready(source), torch.no_grad(), warnings.catch_warnings():
+    with ready(source), state_kept(source.module) as state, torch.no_grad(), warnings.catch_warnings():
         _hush()
         target = writable_target(out)
-        result = _export(source, signature, target, output_names, opset, custom_ops, external_data, clock)
+        result = _export(
+            source, state, signature, target, output_names, opset, custom_ops, external_data, clock
+        )
     if Path(out).is_symlink():
         return result
     named = [Path(out), *(Path(out).parent / f.name for f in result.files[1:])]  # as the user wrote it
@@ -148,6 +157,7 @@ def _version(opset: int | None) -> int:
 
 def _export(
     source: Source,
+    state: PythonState,
     signature: Signature,
     out: Path,
     output_names: Sequence[str] | None,
@@ -157,6 +167,7 @@ def _export(
     clock: Clock,
 ) -> ExportedModel:
     from .graph import passes
+    from .graph.declared_sizes import declared_sizes
     from .graph.translation import translate as translate_program
     from .onnx_file.write import write_graph, write_model
 
@@ -166,16 +177,27 @@ def _export(
     with clock("run"):
         args, kwargs = source.arrange(*signature.bind(signature.make(), original))
         advise = size_adviser(source, signature, original)
-        census = take_census(original, args, kwargs, advise)
+        with generators_seeded(0) as drawn:
+            census = take_census(original, args, kwargs, advise)
         refuse_missing(census.custom, opset)
+        memory = refuse_memory(source, signature, original, census, state, drawn)
+        notes += memory.notes
         notes += findings.random_notes(census.random)
         notes += findings.random_operator_notes(census.promises.random)
     with clock("trace"):
         leaves = leaf_names(source, signature, original)
         notes += findings.mutation_notes(census.written_buffers, [leaves[k] for k in census.written_inputs])
-        program, signature, doubts = traced_program(source, signature, args, kwargs, leaves)
+        with state_kept(source.module):
+            program, signature, doubts = traced_program(source, signature, args, kwargs, leaves)
+        declared = declared_sizes(program, signature, naming.input_names(program, leaves))
+        memory.refuse_constants(program)
+        refuse_batch_statistics(program)
+        called = custom_operators(program)
+        squeezed = squeezes(program)
+        explain = size_explainer(source, signature, original, squeezed)
     with clock("translate"):
         refuse_unmapped(program, opset)
+        refuse_complex(program)
         notes += inexact_notes(program)
         program = functionalised(program, opset)
         notes += findings.constant_output_notes(program)
@@ -184,10 +206,12 @@ def _export(
         notes += findings.complex_notes(signature.make(), _named_tensors(outputs, census.outputs))
         drop_constant_outputs(program)
         lowered = translate.lower(program)
-        onnx_model = translate_program(program, opset=opset)
+        onnx_model = translate_program(program, opset=opset, declared=declared)
         version = _sufficient(onnx_model, opset, asked=asked_opset, notes=notes)
         if version != opset:
-            onnx_model = translate_program(program, opset=version)
+            onnx_model = translate_program(program, opset=version, declared=declared)
+        signature, assumed = decomposed_sizes(declared, signature, notes)
+        doubts |= assumed
         translate.finish(onnx_model, lowered)
     used = lowered.operators
     for op in used.values():
@@ -208,7 +232,7 @@ def _export(
         passes.strip_metadata(onnx_model)
         notes += findings.unused_input_notes(onnx_model, names)
         notes += findings.float_attribute_notes(onnx_model)
-    with clock("check"):
+    with clock("check"), squeezes_explained(squeezed):
         checks.fill_shapes(onnx_model)
         if mode != "standard":
             functions.attach(onnx_model, used)
@@ -218,7 +242,11 @@ def _export(
         with tempfile.TemporaryDirectory(prefix="deployops-") as folder:
             path = Path(folder) / out.name  # what the runtime says names the file
             weights = write_graph(onnx_model, path)
-            sizes = try_out(path, weights, onnx_model, original, signature, census, doubts, notes, advise)
+            with memory.explained():
+                sizes = try_out(
+                    path, weights, onnx_model, original, signature, census, doubts, notes, advise, explain
+                )
+        notes += findings.unproved_notes(census.promises.unproved(called), census.failed_branches)
     with clock("write"):
         if mode == "node":
             onnx_model.functions.clear()

@@ -26,6 +26,7 @@ __all__ = [
     "mutation_notes",
     "random_notes",
     "random_operator_notes",
+    "unproved_notes",
     "unused_input_notes",
 ]
 
@@ -67,6 +68,17 @@ def random_operator_notes(random: Mapping[Any, str | None]) -> list[Note]:
             )
         )
     return notes
+
+
+def unproved_notes(operators: Sequence[Any], lines: Sequence[str | None]) -> list[Note]:
+    """Custom operators in a branch that no run reached. `lines`: where a branch failed that was not chosen."""
+    names = ", ".join(f"`{op.name()}`" for op in operators)
+    failed = ", ".join(dict.fromkeys(line for line in lines if line))
+    why = f" (it fails at {failed} on the values of the other one)" if failed else ""
+    text = (
+        f"whether {names} returns what its fake kernel says and writes into no argument: branch not run{why}"
+    )
+    return [Note("not checked", text)] if names else []
 
 
 def function_notes(log: Recording) -> list[Note]:

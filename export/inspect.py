@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ModelFileError, UsageError
 from ..ort_ops.arguments import expect, expect_path, expect_sequence, listed_texts
 from ..symbolic import dtypes
+from ..symbolic.graph_inspection.file_kind import UNVERIFIED, FileKind, not_onnx
 from ..symbolic.graph_inspection.standard_types import as_text
 from ..symbolic.nested_graphs import nested_nodes
+from ..symbolic.shown_text import printable, shown
 from .model_files.contents import read_contents
-from .model_files.model_file import Kind, identify, printable, shown
+from .model_files.model_file import Kind, identify
 from .result import TensorSpec
 
 if TYPE_CHECKING:
@@ -37,6 +39,9 @@ _NEXT = {
     Kind.ONNX.value: "deployops validate MODEL --onnx {}",
 }
 
+
+# What is no model, or none that can be looked into.
+_NO_MODEL = (Kind.ZIP, Kind.LFS_POINTER, Kind.HTML, Kind.TEXT, Kind.EMPTY, Kind.OTHER, Kind.UNKNOWN)
 
 _FITTED = "made to fit TensorRT's parser after its export (fit_plugin_nodes): it is for TensorRT alone, and has no digest"
 
@@ -102,8 +107,7 @@ class Inspection:
 
     def summary(self) -> str:
         """What the command line prints: with long names cut, `to_dict` has them whole."""
-        from ..ort_ops.inspection.report import report_lines
-        from ..symbolic.graph_inspection.report import short
+        from ..symbolic.graph_inspection.report import report_lines, short
 
         lines = [f"{self.path}: {self.description} ({self.bytes:,} bytes)"]
         if self.unsafe_globals:
@@ -129,14 +133,10 @@ class Inspection:
         if self.digest:
             lines.append(f"  digest  {self.digest} (checked)")
         if self.note:
-            lines.append(f"  note    {self.note}")
-        for checked in (self.checked, self.cuda):
+            lines.append(f"  {'digest' if self.note == UNVERIFIED else 'note':7} {self.note}")
+        for checked in (self.checked, self.cuda, self.tensorrt):
             if checked is not None:
                 lines += report_lines(checked)
-        if self.tensorrt is not None:
-            from ..trt_plugins.inspection.report import report_lines as tensorrt_lines
-
-            lines += tensorrt_lines(self.tensorrt)
         if self.kind in _NEXT:
             lines.append(f"  next    {_NEXT[self.kind].format(self.path)}")
         return "\n".join(map(printable, lines))
@@ -170,7 +170,7 @@ def inspect_model(
         allow_modified: take a model that another tool has written again after its export; a note says so.
 
     Raises:
-        ModelFileError: a file that is damaged, empty, or of no kind known here.
+        ModelFileError: a file that is damaged, or no model: a web page, a Git LFS pointer, an archive, an engine.
         UsageError: a wrong version; a library whose manifest does not belong to it, or (of ONNX Runtime) without one.
     """
     expect_path("path", path)
@@ -181,12 +181,13 @@ def inspect_model(
     against = _tensorrt_limits(tensorrt, tensorrt_rtx, plugins, archs)
     file = identify(path)
     if file.kind is not Kind.ONNX and (runtime is not None or libraries or against is not None):
-        raise UsageError(
-            f"a runtime and libraries are for ONNX models; {shown(file.path)} is {file.description}"
-        )
+        fault = not_onnx(file.path, FileKind(file.kind.value, file.description))
+        raise UsageError(f"a runtime and libraries are for ONNX models: {fault}")
+    if file.kind in _NO_MODEL:
+        raise ModelFileError(f"{shown(file.path)} is no model but {file.description}")
+    if file.kind is Kind.ENGINE:
+        raise ModelFileError(_engine(file.path, file.description))
     if file.kind is not Kind.ONNX:
-        if file.kind in (Kind.EMPTY, Kind.UNKNOWN):
-            raise ModelFileError(f"{shown(file.path)} is {file.description}")
         inside = read_contents(file)
         return Inspection(
             file.path,
@@ -231,11 +232,20 @@ def inspect_model(
         bodies=tuple(sorted({f"{as_text(f.domain)}::{as_text(f.name)}" for f in model.functions})),
         manifest=read_manifest(model, path),
         digest="" if note else metadata.get(DIGEST_KEY, ""),
-        note=note or (_FITTED if FITTED_KEY in metadata and DIGEST_KEY not in metadata else ""),
+        note=note or ("" if DIGEST_KEY in metadata else _FITTED if FITTED_KEY in metadata else UNVERIFIED),
         checked=by_provider.get("CPU"),
         cuda=by_provider.get("CUDA"),
         tensorrt=None if against is None else _checked_for_tensorrt(model, against, plugin_manifests, archs),
     )
+
+
+def _engine(path: Path, description: str) -> str:
+    """Of a TensorRT engine all that is known. Raises ModelFileError for a damaged sidecar."""
+    from ..trt_plugins.engines.show import show_engine
+
+    known = show_engine(path).summary().splitlines()[1:]
+    what = f"{shown(path)} is no model but {description.split(';')[0]}. `deployops engine show` says of it:"
+    return "\n".join([what, *known])
 
 
 def _digest_note(path: str | os.PathLike[str], allow_modified: bool) -> str:

@@ -9,14 +9,14 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ExportError
-from ..symbolic import registry
+from ..symbolic import registry, translate
 from ..symbolic.adopt import has_fake
 from .operator_origin import import_lines
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-__all__ = ["refuse_missing", "refuse_unmapped"]
+__all__ = ["refuse_complex", "refuse_missing", "refuse_unmapped"]
 
 _FAKE = "no fake kernel (the rule for its output's shape and dtype)"
 
@@ -101,6 +101,29 @@ def refuse_unmapped(program: ExportedProgram, opset: int) -> None:
         else:
             report.add(overload, where, fake=False, declaration=True)
     report.refuse()
+
+
+def refuse_complex(program: ExportedProgram) -> None:
+    """Raise ExportError naming declared operators that take or return complex tensors: as nodes they would get real ones."""
+    from .graph.fake_values import is_complex
+    from .graph.translation import user_frame
+
+    found: dict[str, None] = {}
+    for _, node, op, _ in translate.custom_calls(program):
+        where = _at(user_frame(node))
+        if is_complex(node.meta.get("val")):
+            found[
+                f"{op.overload.name()} returns a complex tensor{where}\n    Return torch.view_as_real(y) from it"
+            ] = None
+        if any(is_complex(argument.meta.get("val")) for argument in node.all_input_nodes):
+            found[
+                f"{op.overload.name()} takes a complex tensor{where}\n    Give it torch.view_as_real(x)"
+            ] = None
+    if found:
+        raise ExportError(
+            "a custom node cannot carry complex tensors: the exported model has a last dim of 2 in their place, real and "
+            "imaginary part:\n" + "\n".join(f"  - {line}" for line in found)
+        )
 
 
 def _at(where: str | None) -> str:

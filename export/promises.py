@@ -7,18 +7,37 @@ A wrong promise passes silently otherwise: the trace believes it, and a later op
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ExportError
 from ..symbolic import registry
+from .branches import run_watched
 from .graph.logs import FAKE_LOGGER, quiet
 from .user_code import user_line
 
-__all__ = ["Promises", "is_custom"]
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+__all__ = ["Promises", "custom_operators", "is_custom"]
 
 _TORCHS = ("aten", "prims", "prim", "profiler", "onnx", "onnx_symbolic")
 _COPIED = 1 << 24  # elements; of larger arguments every so-many-th row is compared
+
+
+def custom_operators(program: ExportedProgram) -> list[Any]:
+    """The overloads of somebody's that a traced program calls, in branches too."""
+    import torch
+
+    found = [
+        node.target
+        for module in program.graph_module.modules()
+        if isinstance(module, torch.fx.GraphModule)
+        for node in module.graph.nodes
+        if isinstance(node.target, torch._ops.OpOverload) and is_custom(node.target)
+    ]
+    return list(dict.fromkeys(found))
 
 
 def is_custom(overload: Any) -> bool:
@@ -60,8 +79,14 @@ class Promises:
                 self.random[overload] = user_line()
         return result
 
+    def unproved(self, operators: Iterable[Any]) -> list[Any]:
+        """Those that no run has called: they stand in a branch that none took."""
+        called = {key[0] for key in self._seen}
+        return [op for op in operators if op not in called]
+
     def watch(self) -> Any:
         """A mode under which every call of a custom operator is looked at."""
+        import torch
         from torch.utils._python_dispatch import TorchDispatchMode
 
         promises = self
@@ -72,6 +97,8 @@ class Promises:
             def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 if hasattr(func, "namespace") and hasattr(func, "_schema") and is_custom(func):
                     return promises.call(func, args, kwargs or {})
+                if not isinstance(func, torch._ops.OpOverload):
+                    return run_watched(self, func, args, kwargs or {})
                 return func(*args, **(kwargs or {}))
 
         return Watch()  # type: ignore[no-untyped-call]

@@ -43,6 +43,7 @@ def writable_target(out: str | os.PathLike[str]) -> Path:
         ) from None
     if found.kind not in (Kind.ONNX, Kind.EMPTY):
         raise UsageError(
-            f"{out} exists and is {found.description}, not an ONNX model: it is not replaced. Give another output (-o)"
+            f"{out} exists and is {found.description.split(';')[0]}, not an ONNX model: it is not replaced. "
+            "Give another output (-o)"
         )
     return path

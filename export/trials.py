@@ -31,11 +31,12 @@ def try_out(
     doubts: Mapping[DimCondition, str | None],
     notes: list[Note],
     advise: Callable[[Mapping[str, int]], str | None],
+    explain: Callable[[Mapping[str, int]], str | None],
 ) -> list[Mapping[str, int]]:
     """Run the file at sizes other than the example's, those of the doubts among them, against the original.
 
-    Raises ExportError where it differs, and where the original runs at none of the other sizes, with what `advise` has
-    to say.
+    Raises ExportError where it differs, with what `explain` has to say of these sizes, and where the original runs at none
+    of the other sizes, with what `advise` has to say.
     """
     engine = None
     try:
@@ -81,7 +82,7 @@ def try_out(
                 notes.append(Note("not checked", text))
             continue
         try:
-            checks.check_output_sizes(model, expected, sizes)
+            checks.check_output_sizes(model, expected, sizes, has_custom=bool(census.custom))
             if runs is not None:
                 checks.run_and_compare(
                     runs,
@@ -94,7 +95,10 @@ def try_out(
                 done.append(sizes)
         except ExportError as e:
             if doubt is None:
-                raise
+                why = explain(sizes)
+                if why is None:
+                    raise
+                raise ExportError(f"{e}\n  {why}") from e
             raise ExportError(f"{findings.conditions_text({doubt: doubts[doubt]})}\n  Tried: {e}") from e
     if failures and len(failures) == others:
         raise ExportError(

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["is_about_attributes", "of_any_types", "plain_arguments", "workspace_signature"]
+__all__ = [
+    "is_about_attributes",
+    "is_about_streams",
+    "of_any_types",
+    "plain_arguments",
+    "workspace_signature",
+]
 
 # `Attribute` of operator_call.h, with up to two levels of templates within; and the expression that makes one
 _CARRIER = "deployops::detail::Attribute<"
@@ -19,6 +25,11 @@ _ARGUMENT_TYPES = re.compile(r" \(argument types are: .*\)$")  # nvcc's
 def is_about_attributes(message: str) -> bool:
     """Whether it names what carries an attribute to a parameter."""
     return _CARRIER in message
+
+
+def is_about_streams(message: str) -> bool:
+    """Whether it names what a launcher is called with that takes a plain stream and needs ours."""
+    return "StreamAlone" in message
 
 
 def plain_arguments(message: str) -> str:

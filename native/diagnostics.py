@@ -19,7 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import DeployOpsError
-from .argument_messages import is_about_attributes, of_any_types, plain_arguments, workspace_signature
+from .argument_messages import (
+    is_about_attributes,
+    is_about_streams,
+    of_any_types,
+    plain_arguments,
+    workspace_signature,
+)
 from .compiler_output import Diagnostic, Place, read_output
 from .processes import Finished
 
@@ -210,6 +216,11 @@ class _Reader:
         ]
         if any(map(is_about_attributes, said)):
             lines.append("  (an attribute goes to a parameter of exactly its type: nothing is converted)")
+        if any(map(is_about_streams, said)):
+            lines.append(
+                "  (its file says that there are several tactics, or that it needs workspace: a cudaStream_t has neither, `Stream` "
+                "has both, `stream.tactic` and `stream.workspace`)"
+            )
         lines.append(f"  the compiler says: {_short(plain_arguments(d.message))}")
         for note in d.notes:
             if note.message.endswith("substitution failed:"):  # the reason follows

@@ -6,13 +6,14 @@ Of ELF files with 64 bits, as Linux has them. A file may be anybody's: every off
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from ..errors import UsageError
 
-__all__ = ["NativeLibrary", "NotElfError", "read_elf"]
+__all__ = ["NativeLibrary", "NotElfError", "read_elf", "read_machine"]
 
 _MACHINES = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64", 21: "ppc64"}
 _LARGEST = 2 << 30  # bytes of a file that is read; the largest libraries of CUDA have some hundred MB
@@ -29,6 +30,8 @@ _VERSYM, _VERDEF, _VERDEFNUM, _VERNEED, _VERNEEDNUM = (
     0x6FFFFFFF,
 )
 _WEAK = 2
+
+_T = TypeVar("_T")
 
 
 class NotElfError(UsageError):
@@ -64,6 +67,15 @@ def read_elf(path: Path) -> NativeLibrary:
 
     Raises NotElfError for a file that is none, or a damaged one; UsageError where it cannot be read.
     """
+    return _read(path, lambda reader: reader.library())
+
+
+def read_machine(path: Path) -> str:
+    """For which machine a shared library is: `x86_64`, `aarch64`, ..., or its number. Raises as `read_elf` does."""
+    return _read(path, lambda reader: reader.segments()[0])
+
+
+def _read(path: Path, read: Callable[[_Reader], _T]) -> _T:
     try:
         with path.open("rb") as stream:
             data = stream.read(_LARGEST)
@@ -72,7 +84,7 @@ def read_elf(path: Path) -> NativeLibrary:
     if data[:4] != b"\x7fELF":
         raise NotElfError(_what_it_is(data))
     try:
-        return _Reader(data, path).library()
+        return read(_Reader(data, path))
     except (struct.error, IndexError, ValueError, OverflowError):
         raise NotElfError("a damaged ELF file") from None
 
@@ -95,7 +107,9 @@ class _Reader:
         self._order = "<" if data[5] == 1 else ">"
         self._loads: list[tuple[int, int, int]] = []  # address, size, offset
 
-    def library(self) -> NativeLibrary:
+    def segments(self) -> tuple[str, tuple[int, int]]:
+        """The machine, and where the dynamic section is. All that is loaded is in the file: else a process would be killed
+        by SIGBUS."""
         if self._data[4] != 2:
             raise NotElfError("a library for 32 bits")
         kind, machine = self._at("HH", 16)
@@ -109,10 +123,18 @@ class _Reader:
             at = headers + k * size
             [segment] = self._at("I", at)
             offset, address, _, length = self._at("QQQQ", at + 8)
+            if offset + length > len(self._data) and len(self._data) < _LARGEST:
+                raise NotElfError(
+                    f"a damaged ELF file: it ends after {len(self._data):,} bytes, before all of it is there"
+                )
             if segment == _LOAD:
                 self._loads.append((address, length, offset))
             elif segment == _DYNAMIC:
                 dynamic = (offset, length)
+        return name, dynamic
+
+    def library(self) -> NativeLibrary:
+        name, dynamic = self.segments()
         tags: dict[int, list[int]] = {}
         for at in range(dynamic[0], dynamic[0] + min(dynamic[1], 16 * _MOST), 16):
             tag, value = self._at("qQ", at)

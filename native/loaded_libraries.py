@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import re
 import shutil
+import sys
 import threading
 from hashlib import sha256
 from pathlib import Path
 
 from ..errors import UsageError
 from .cache_store import temporary_store
+from .elf_file import NotElfError, read_machine
 
 __all__ = ["current_library"]
 
@@ -33,9 +36,11 @@ def current_library(library: Path) -> Path:
 
     Copies last as long as the process.
 
-    Raises UsageError where the file cannot be read, or was overwritten while it was loaded.
+    Raises UsageError where the file cannot be read, is no library for this machine, lacks a part of itself, or was
+    overwritten while it was loaded.
     """
     path = os.path.realpath(library)
+    _expect_whole(Path(path))
     with _lock:
         try:
             inode, digest = os.stat(path).st_ino, sha256(Path(path).read_bytes()).hexdigest()
@@ -54,6 +59,18 @@ def current_library(library: Path) -> Path:
                 "Start a new process; to replace a library, write another file and rename it, as `deployops compile` does"
             )
         return _copy(path, digest)
+
+
+def _expect_whole(path: Path) -> None:
+    """What the loader says of another machine's library is that there is no such file; half a library kills the process."""
+    if sys.platform != "linux":
+        return
+    try:
+        machine = read_machine(path)
+    except NotElfError as error:
+        raise UsageError(f"{path} is {error}") from None
+    if machine != platform.machine():
+        raise UsageError(f"{path} is a library for {machine}; this machine is {platform.machine()}")
 
 
 def _loaded(path: str, *, gone: bool) -> bool:

@@ -22,7 +22,7 @@ from .single_symbol import extra_flags, tools_identity
 
 __all__ = ["CudaCache", "CudaJob", "code_flags", "nvcc_command"]
 
-_FORMAT = "2"
+_FORMAT = "3"
 _OUTPUTS = {"object": "-c", "cubin": "-cubin", "ptx": "-ptx"}
 # What nvcc itself reads from the environment.
 _VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
@@ -66,6 +66,8 @@ def nvcc_command(job: CudaJob, extra: tuple[str, ...]) -> list[str]:
     return [
         str(job.nvcc.path), "-ccbin", str(job.compiler.path), *job.device_flags, f"-I{folders[0]}",
         *(f"-Xcompiler={flag}" for flag in host),
+        # It is part of the names of what only this file sees: without, so would be the folder laid out.
+        "-Xcudafe", "--orig_src_path_name", "-Xcudafe", job.source_name,
         "-MD", "-MF", "deps", "-MT", "object", _OUTPUTS[job.output], job.source_name, "-o", job.object_name, "--keep",
     ]  # fmt: skip
 

@@ -20,9 +20,15 @@ from typing import Any
 from .cache_entries import read_sealed, write_sealed
 from .file_contents import FILES
 
-__all__ = ["PlanRecord"]
+__all__ = ["PlanRecord", "our_files"]
 
 _ROOT = Path(__file__).resolve().parent.parent
+
+
+def our_files(packages: Iterable[str], suffixes: tuple[str, ...]) -> list[Path]:
+    """The files of our packages with one of these endings, to any depth, sorted."""
+    inside = (path for package in packages for path in (_ROOT / package).rglob("*"))
+    return sorted(path for path in inside if path.suffix in suffixes)
 
 
 class PlanRecord:
@@ -51,7 +57,7 @@ class PlanRecord:
         try:
             record = json.loads(read_sealed(self._path) or "null")
             files: dict[str, str] = record["files"]
-            if set(self._our_files()) <= set(files) and all(FILES.digest(p) == d for p, d in files.items()):
+            if set(self._own_files()) <= set(files) and all(FILES.digest(p) == d for p, d in files.items()):
                 return record["plan"]
         except (ValueError, KeyError, TypeError, AttributeError):
             pass
@@ -66,17 +72,12 @@ class PlanRecord:
         real = _RealPaths()
         own = [file for file in map(real.of_module, list(sys.modules)) if not _below(file, places)]
         modules = {*own, *map(real.of_module, loaded)} - {""}
-        files = {path: FILES.digest(path) for path in sorted({*self._our_files(), *modules})}
+        files = {path: FILES.digest(path) for path in sorted({*self._own_files(), *modules})}
         with contextlib.suppress(OSError):
             write_sealed(self._path, json.dumps({"files": files, "plan": plan}))
 
-    def _our_files(self) -> list[str]:
-        return sorted(
-            str(path)
-            for folder in self._ours
-            for path in (_ROOT / folder).rglob("*")
-            if path.suffix in (".py", ".j2") and "__pycache__" not in path.parts
-        )
+    def _own_files(self) -> list[str]:
+        return list(map(str, our_files(self._ours, (".py", ".j2"))))
 
     def _installed_places(self) -> tuple[str, ...]:
         """Where Python's modules, those of installed packages and ours are; all others are somebody's who works on them."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import DeployOpsError, ModelFileError, NotCheckedError
 from ..symbolic import registry
+from ..symbolic.graph_inspection.file_kind import no_onnx_model
 from ..symbolic.nested_graphs import nested_nodes
 from .experiments import kernel_gaps, versions_that_load
 
@@ -63,22 +64,10 @@ def parsed(path: Path) -> onnx.ModelProto:
     try:
         model = onnx.load(str(path), load_external_data=False)
     except Exception:
-        raise ModelFileError(f"{path}: {_not_onnx(path)}") from None
+        raise no_onnx_model(path) from None
     if not model.HasField("graph"):
-        raise ModelFileError(f"{path}: {_not_onnx(path)}")
+        raise no_onnx_model(path)
     return model
-
-
-def _not_onnx(path: Path) -> str:
-    with path.open("rb") as file:
-        head = file.read(64)
-    if not head:
-        return "the file is empty, not an ONNX model"
-    if head.startswith(b"version https://git-lfs"):
-        return "a Git LFS pointer, not the ONNX model itself: run `git lfs pull`"
-    if head.startswith(b"PK"):
-        return "a zip archive (a PyTorch file?), not an ONNX model"
-    return "not an ONNX model, or damaged: its bytes do not parse as one"
 
 
 def _too_new(name: str, model: onnx.ModelProto, error: Exception) -> DeployOpsError | None:
@@ -215,7 +204,17 @@ def _no_kernel(name: str, model: onnx.ModelProto, error: Exception) -> DeployOps
     return NotCheckedError(
         f"ONNX Runtime CPU has no kernel for {', '.join(gaps)}. {name} is a valid model: this is a "
         "gap of the runtime. "
-        "Cast around the operator, deploy in another dtype, or use another provider"
+        f"Cast around the operator, deploy in another dtype, or use another provider{_of_bfloat16(gaps)}"
+    )
+
+
+def _of_bfloat16(gaps: Iterable[str]) -> str:
+    """What else can be done where it is that type, for which the CPU has hardly a kernel."""
+    if not any("(bfloat16" in gap for gap in gaps):
+        return ""
+    return (
+        ". ONNX Runtime's CPU has few kernels for bfloat16, its CUDA provider and TensorRT have them. Without a GPU, export the "
+        "model in float32 (or float16) and validate that: its graph is the same but for the dtypes"
     )
 
 

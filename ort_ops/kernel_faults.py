@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from ..symbolic.graph_inspection.node_uses import NodeUse
 from ..symbolic.plugin_attributes import PLUGIN_ATTRIBUTES
+from ..symbolic.shown_text import printable
 from .library_manifest import KernelOperator, LibraryManifest
 from .shipped_operators import newest_shipped, shipped_versions
 
@@ -77,10 +78,7 @@ def kernel_fault(node: NodeUse, libraries: Sequence[LibraryManifest]) -> KernelF
 
 def _printable(text: str) -> str:
     """One line of bounded length that moves no cursor: names come from files that anybody may have made."""
-    text = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return printable(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
 
 
 def _fault(node: NodeUse, libraries: Sequence[LibraryManifest]) -> KernelFault | None:

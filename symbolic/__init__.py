@@ -1,6 +1,7 @@
 """What an operator means: its declaration, and all that follows from it for torch and ONNX.
 
-Nothing here knows of model files, runtimes or kernels; those packages ask this one.
+Nothing here knows of runtimes or kernels, and of model files no more than their graphs (`graph_inspection`); those packages ask
+this one.
 """
 
 from __future__ import annotations

@@ -83,6 +83,8 @@ def _patched(cls: Any, original: Any, log: Recording) -> Any:
     name = cls.__qualname__
 
     def forward(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_dynamo_compiling():  # in a branch of torch.cond, where it can only be traced through
+            return function(*args, **kwargs)
         given = args[1:] if takes_ctx else args
         if cls in _adopted:
             op = _adopted[cls]

@@ -18,7 +18,16 @@ from .declared_functions import call_with
 if TYPE_CHECKING:
     from .operator import Operator
 
-__all__ = ["FORMULA_ADVICE", "BoundError", "DataSizes", "bounded", "handed_out", "size_name", "size_number"]
+__all__ = [
+    "FORMULA_ADVICE",
+    "BoundError",
+    "DataSizes",
+    "SizesRefused",
+    "bounded",
+    "handed_out",
+    "size_name",
+    "size_number",
+]
 
 # What the fake kernel gets for them. In all but the first, shape inputs are given by their values.
 DataSizes = Literal["unknown", "named", "bound", "usual"]
@@ -49,6 +58,14 @@ class BoundError(DeclarationError):
     def at(self, sizes: str) -> BoundError:
         """The same fault, with the sizes where it is one of them."""
         return BoundError(self.fault, self.of_sizes, sizes) if self.of_sizes else self
+
+
+class SizesRefused(Exception):
+    """A declared function refuses these arguments; its own error is the cause. `which` of the two it is."""
+
+    def __init__(self, which: Literal["bound", "usual"]) -> None:
+        super().__init__(which)
+        self.which = which
 
 
 def size_name(number: int) -> str:
@@ -92,7 +109,8 @@ def handed_out(size: Callable[[int], Any]) -> Iterator[list[int]]:
 def bounded(op: Operator, which: Literal["bound", "usual"], arguments: Mapping[str, Any]) -> Iterator[None]:
     """While this lasts, `new_dynamic_size()` returns what is declared for these arguments: of `usual`, not beyond the bound.
 
-    Raises BoundError where the declaration has another number of sizes than the fake kernel asks for.
+    Raises BoundError where the declaration has another number of sizes than the fake kernel asks for, SizesRefused where it
+    takes no such arguments.
     """
     sizes = _declared(op, which, arguments)
     if which == "usual" and sizes is not None:
@@ -152,7 +170,7 @@ def _declared(
 ) -> tuple[Any, ...] | None:
     """What `@op.bound` or `@op.usual` says for these arguments; None where it is not declared.
 
-    Raises BoundError where it is no number.
+    Raises BoundError where it is no number, SizesRefused where the function raises an IndexError or a ValueError.
     """
     function = op.bound_function if which == "bound" else op.usual_function
     if function is None:
@@ -160,8 +178,8 @@ def _declared(
     told = f"{op.name}: @op.{which}"
     try:
         result = call_with(function, (), arguments, op.interface.keyword_only)
-    except (IndexError, ValueError):  # of other numbers of dims, which are tried too: a refusal
-        raise
+    except (IndexError, ValueError) as e:  # of other numbers of dims, which are tried too
+        raise SizesRefused(which) from e
     except Exception as e:  # whatever the user's function raises
         if type(e).__name__ in _READS_DATA:
             raise BoundError(f"{told} cannot be used: {_NO_DATA}") from e

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DeployOpsError
 from . import dims, dtypes
-from .data_sizes import BoundError, DataSizes, bounded, handed_out, size_name
+from .data_sizes import BoundError, DataSizes, SizesRefused, bounded, handed_out, size_name
 from .shape_inputs import reading_mode
 from .torch_logs import quiet
 
@@ -120,9 +120,9 @@ def run_fake(
                     declared = bounded(op, data_sizes, _by_name(op, args, kwargs))
                     try:
                         stack.enter_context(declared)
-                    except (IndexError, ValueError) as e:
+                    except SizesRefused as e:
                         raise SizeRefusal(
-                            f"{op.name}: @op.{data_sizes} raises {_reason(e)}",
+                            f"{op.name}: @op.{e.which} raises {_reason(e)}",
                             True,
                             _describe(tensors, sizes),
                         ) from e

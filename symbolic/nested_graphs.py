@@ -8,15 +8,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["graphs_within", "nested_graphs", "nested_nodes"]
+__all__ = ["graphs_within", "named_graphs_within", "nested_graphs", "nested_nodes"]
+
+
+def named_graphs_within(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+    """The graphs that are attributes of the node, each with the attribute's name; not those within them."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.name, attribute.g
+        for graph in attribute.graphs:
+            yield attribute.name, graph
 
 
 def graphs_within(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """The graphs that are attributes of the node; not those within them."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
+    return (graph for _, graph in named_graphs_within(node))
 
 
 def nested_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

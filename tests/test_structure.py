@@ -116,7 +116,10 @@ def test_the_facade_costs_nothing_until_it_is_used() -> None:
 def test_identifying_a_file_needs_no_torch(suffix: str, tmp_path: Path) -> None:
     file = tmp_path / f"x{suffix}"
     file.write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
-    code = f"from deployops import inspect_model\nprint(inspect_model({str(file)!r}).description)"
+    code = (
+        f"from deployops import DeployOpsError, inspect_model\ntry: inspect_model({str(file)!r})\n"
+        "except DeployOpsError as error: assert 'Git LFS' in str(error)"
+    )
     assert not loaded_by(code) & {"torch", "onnxruntime"}
 
 

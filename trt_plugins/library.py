@@ -15,6 +15,7 @@ from ..native.cuda_library import DEFAULT_ARCHS, CudaBuild, cuda_tools, expect_b
 from ..native.cuda_plan import CudaPlan
 from ..native.jobs import run_all
 from ..native.kernel_files import INCLUDE
+from ..native.kernel_manifest import manifest_path
 from ..native.linking import put_library, writing_library
 from ..native.nvcc_objects import CudaCache
 from ..native.nvcc_output import KernelResources
@@ -22,7 +23,7 @@ from ..native.planning import planned
 from .ahead import Ahead
 from .headers import find_headers
 from .kernel_digests import kernel_digests
-from .manifest import manifest_path, write_manifest
+from .manifest import write_manifest
 from .plan import make_plan
 
 if TYPE_CHECKING:

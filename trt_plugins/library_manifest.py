@@ -7,8 +7,8 @@ described by hand, or by a tool: `described_plugins` says how. Both are read as 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from ..native.kernel_manifest import (
 )
 from .manifest import FORMAT
 
-__all__ = ["Plugin", "PluginField", "PluginManifest", "described_plugins", "read_plugins"]
+__all__ = ["Plugin", "PluginField", "PluginManifest", "described_plugins", "of_registry", "read_plugins"]
 
 # TensorRT's own words for a field's type (`PluginFieldType`) -> the attributes that the parser makes into it.
 _FIELD_TYPES = {
@@ -43,7 +43,8 @@ _ATTRIBUTE_TYPES = ("FLOAT", "INT", "STRING", "FLOATS", "INTS", "STRINGS", "TENS
 class PluginField:
     """An attribute that a plugin reads.
 
-    `types`: the types of ONNX attributes that are meant. `length`: of the list that TensorRT gives, where it is fixed.
+    `types`: the types of ONNX attributes that are meant; none: not told. `length`: of the list that TensorRT gives, where
+    it is fixed.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Plugin:
     """A plugin as TensorRT's registry has it.
 
     Attributes:
+        fields: None: not told.
         operator: its torch name; "" where a stranger describes it.
         interface: its inputs and kernels; None where they are not known.
         shape_inputs: inputs whose values it reads as sizes.
@@ -67,7 +69,7 @@ class Plugin:
     name: str
     version: str
     namespace: str
-    fields: tuple[PluginField, ...]
+    fields: tuple[PluginField, ...] | None
     operator: str = ""
     interface: KernelInterface | None = None
     shape_inputs: tuple[str, ...] = ()
@@ -85,18 +87,22 @@ class PluginManifest:
 
     Attributes:
         path: the library, or the JSON file that describes plugins.
-        plugins: None for a library without a manifest: what it has is not known without loading it.
+        plugins: None for a library without a manifest: what it has is not known without loading it (`of_registry`).
+        registered: they are known from TensorRT's registry alone: names, versions, namespaces, names of fields.
         is_library: False for a description alone.
         archs: compute capabilities with machine code, 80 for 8.0; ptx: that of its PTX, for newer GPUs. None: not known.
+        entries: of a library's manifest, the plugins as they stand there.
     """
 
     path: Path
     plugins: tuple[Plugin, ...] | None
     is_library: bool = True
+    registered: bool = False
     sha256: str = ""
     archs: tuple[int, ...] = ()
     ptx: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    entries: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
 
     @property
     def name(self) -> str:
@@ -135,16 +141,36 @@ def read_plugins(path: str | os.PathLike[str]) -> PluginManifest:
             f"{shown(manifest_path(file))}: its format is {brief(content.get('format'))}; this deployops reads {FORMAT}. "
             "Build the library again with `deployops compile --target tensorrt`"
         )
+    entries = tuple(read.entries(content, "plugins"))
     manifest = PluginManifest(
         file,
-        tuple(_plugin(read, p) for p in read.entries(content, "plugins")),
+        tuple(_plugin(read, p) for p in entries),
         sha256=read.text(content, "sha256"),
         archs=tuple(read.field({"archs": a}, "archs", int) for a in read.entries(content, "archs")),
         ptx=read.field(content, "ptx", int),
         versions={key: read.text(content, key) for key in ("nvcc", "tensorrt_headers")},
+        entries=entries,
     )
     check_belongs(file, manifest.sha256)
     return manifest
+
+
+def of_registry(manifest: PluginManifest, creators: Iterable[Mapping[str, Any]]) -> PluginManifest:
+    """A library without a manifest, by what TensorRT's registry had once it was loaded.
+
+    `creators`: `name`, `version`, `namespace` and `fields` (names; null: not told) of each. Types and defaults of fields are
+    left out: no creator is held to what it says of them.
+    """
+    plugins = tuple(
+        Plugin(
+            c["name"],
+            c["version"],
+            c["namespace"],
+            None if c["fields"] is None else tuple(PluginField(n, (), required=False) for n in c["fields"]),
+        )
+        for c in creators
+    )
+    return replace(manifest, plugins=plugins, registered=True)
 
 
 def _plugin(read: ManifestReader, entry: Any) -> Plugin:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..native.file_contents import FILES
+from ..native.kernel_manifest import manifest_path
 from ..native.output_files import replace_file
 
 if TYPE_CHECKING:
@@ -16,13 +17,9 @@ if TYPE_CHECKING:
     from ..native.nvcc_output import KernelResources
     from .headers import Headers
 
-__all__ = ["FORMAT", "manifest_path", "write_manifest"]
+__all__ = ["FORMAT", "write_manifest"]
 
 FORMAT = 1
-
-
-def manifest_path(library: Path) -> Path:
-    return library.with_suffix(".json")
 
 
 def write_manifest(

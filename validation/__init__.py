@@ -1,9 +1,9 @@
 """Whether an exported model still computes what its PyTorch original does.
 
-`files.py` opens what is compared, `steps.py` has the steps, `original.py` what the original says, `backends/` how each
-side runs, `inputs/` on what, `parity/` the budget and the judgement, `diagnosis/` and `bisection/` where a difference comes
-from, `latency/` the timing, `record.py` the report as data, `verdict.py` the verdict, `reports/` its renderings. Nothing
-here exports or repairs a model.
+`files.py` opens what is compared, `steps.py` has the steps, `sides.py` runs both sides, `original.py` has what the
+original says, `backends/` how each side runs, `inputs/` on what, `parity/` the budget and the judgement, `diagnosis/` and
+`bisection/` where a difference comes from, `latency/` the timing, `record.py` the report as data, `verdict.py` the verdict,
+`reports/` its renderings. Nothing here exports or repairs a model.
 """
 
 from __future__ import annotations

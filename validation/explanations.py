@@ -17,8 +17,8 @@ from .backends.feeding import FeedError
 from .backends.torch import described
 from .bisection import bisect
 from .choice import AS_WRITTEN, ENGINES, Choice
-from .diagnosis import evidence, explain, explain_golden, masked_rows
-from .diagnosis.file_values import inside_file
+from .diagnosis import evidence, explain, explain_golden, float16_overflow, masked_rows
+from .diagnosis.file_values import inside_file, outputs_given
 from .diagnosis.residual import Elsewhere
 from .diagnosis.variants import followed_variant
 from .expectations import Expectation
@@ -84,7 +84,27 @@ def explained(
         found.findings += _of(by, path, graph, column.failure, choice.kind.name, request, elsewhere)
         if options.bisect:
             found.bisections.append(_bisected(original, path, choice.kind, column, samples, request, journal))
+    if not any(f.kind == float16_overflow.KIND for f in found.findings):
+        found.findings += _overflow(original, path, graph, expectations, request)
     return found
+
+
+def _overflow(
+    original: Original,
+    path: Path,
+    graph: onnx.GraphProto,
+    expectations: Sequence[Expectation],
+    request: Request,
+) -> list[Finding]:
+    """Of the first sample on which the original overflows in float16."""
+    with buffers_kept(original.source or original.model):
+        for e in expectations:
+            call = path, e.inputs, _as_written(request)
+            inside, given = inside_file(*call), outputs_given(*call)
+            found = [*float16_overflow.of_the_reference(original, e.sample, e.outputs, graph, inside, given)]
+            if found:
+                return found
+    return []
 
 
 def _evidence(

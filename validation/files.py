@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import ModelFileError, UsageError
+from ..errors import UsageError
 from ..export.model_files.model_file import Kind, identify
 from ..export.onnx_file.integrity import (
     EditedFileError,
@@ -20,13 +20,15 @@ from ..export.onnx_file.integrity import (
 from ..export.source import open_source, read_signature
 from ..ort_ops import arguments
 from ..symbolic import registry
+from ..symbolic.graph_inspection.file_kind import FileKind, not_onnx
 from ..symbolic.libraries import load_named
 from .backends import ModelSource
+from .given import existing
 from .options import Device, Options, Sweep
 from .parity.modes import parse
 from .record import Finding, Limits, Report
 from .reports.command import read_report
-from .steps import compare, existing
+from .steps import compare
 from .supervision import Heading, Journal, NullJournal, Running, supervised
 
 __all__ = ["FileRequest", "compare_files", "validate"]
@@ -181,7 +183,7 @@ def validate(
     )
     found = identify(existing(onnx))
     if found.kind is not Kind.ONNX:
-        raise ModelFileError(f"{onnx} is {found.description}, not an ONNX model")
+        raise not_onnx(onnx, FileKind(found.kind.value, found.description))
     findings = _modified(onnx, allow_modified)
     if options.engine is not None and options.engine.is_file() and not findings:
         from .backends.engine_checks import expect_engine_of

@@ -13,13 +13,15 @@ import numpy.typing as npt
 from ..export.buffers import buffers_kept
 from .backends import Sample
 from .backends.torch import Widened, arrays_of, cast, described, evaluating, narrowest, outputs_of
+from .float16_range import first_beyond
 from .own_error import Again, OwnError
+from .own_runs import not_finite, scale_of, ties, unsteady
 from .parity import budget as parity
 from .parity.budget import Budget
-from .parity.metrics import float_type, measure
+from .parity.float_types import is_float
 from .rounded import each_step_rounded
 
-__all__ = ["Expected", "Original", "OriginalFailed", "callable_of", "cloned", "is_float"]
+__all__ = ["Expected", "Original", "OriginalFailed", "callable_of", "cloned"]
 
 Array = npt.NDArray[Any]
 
@@ -39,6 +41,7 @@ class Expected:
         unsteady: why the output cannot serve as a reference; empty if it can.
         note: for the reader, such as near ties behind an integer output.
         undecided: of an integer output, what the wider run gives instead, where it differs: either may be.
+        overflows: where the original leaves float16's range, in words, if it is deployed in it and suffers from that.
         again: a second, longer look at the budget, for an output that fails on the first; None if there is none.
         number: a Python number, which an exporter may make an output or leave out.
         apart: the file has another floating dtype than the original, and is judged in its own.
@@ -52,6 +55,7 @@ class Expected:
     number: bool = False
     apart: bool = False
     undecided: Array | None = None
+    overflows: str = ""
     again: Callable[[], Budget] | None = field(default=None, repr=False)
 
 
@@ -77,6 +81,11 @@ class Original:
     written: set[str] = field(default_factory=set)
     _wide: Widened | None = None
 
+    @property
+    def computes_in(self) -> str:
+        """Its own dtype, where the file has another; else empty."""
+        return str(self.own).removeprefix("torch.") if self.source is not None else ""
+
     def call(self, sample: Sample) -> Callable[[], Any]:
         """The bare call, for timing, on copies of the tensors: the model may write into them."""
         from torch.utils import _pytree
@@ -93,7 +102,7 @@ class Original:
             with self._buffers_kept() as written:
                 # copied before buffers are put back, which an output may be
                 leaves = cloned(outputs_of(self.model(*cloned(sample.args), **cloned(dict(sample.kwargs)))))
-            self.written.update(written)
+            self.written.update(written, getattr(self.model, "written", ()))
             arrays = arrays_of(leaves)
             again = self._arrays(sample.args, sample.kwargs)
         except Exception as error:
@@ -107,20 +116,34 @@ class Original:
             look: Callable[[], list[Budget]] | None = None
         else:
             wide, budgets, look = self._derived(sample, arrays)
+        beyond = self._overflows(sample, arrays, wide, budgets)
         return [
             Expected(
                 a,
                 w if is_float(a) else None,
                 b,
-                _unsteady(a, c) or self.unknown,
-                _ties(a, w),
+                unsteady(a, c) or self.unknown,
+                ties(a, w),
                 not hasattr(v, "shape"),
                 self.apart,
                 None if w is None or is_float(a) or w.dtype != a.dtype or (w == a).all() else w,
+                beyond if is_float(a) else "",
                 Again(look, i) if look is not None and is_float(a) else None,
             )
             for i, (v, a, w, b, c) in enumerate(zip(leaves, arrays, wide, budgets, again, strict=True))
         ]
+
+    def _overflows(
+        self, sample: Sample, arrays: list[Array], wide: list[Array | None], budgets: list[Budget]
+    ) -> str:
+        """Where it leaves float16's range, if it is deployed in float16 and an output is not what it is in float64."""
+        if not any(
+            a.dtype.name == "float16" and (b.hopeless or not_finite(a, w))
+            for a, w, b in zip(arrays, wide, budgets, strict=True)
+        ):
+            return ""
+        beyond = first_beyond(self.source or self.model, sample)
+        return "" if beyond is None else f"{beyond.text}, and overflows"
 
     def _buffers_kept(self) -> AbstractContextManager[list[str]]:
         """Of the module that runs: `model` itself, or the `source` within it."""
@@ -160,7 +183,7 @@ class Original:
         if any(is_float(a) for a in arrays):
             self.notes[f"no wider reference: {why}"] = None
         blind = [
-            parity.blind(_scale(a), a.dtype, "no wider reference") if is_float(a) else parity.EXACT
+            parity.blind(scale_of(a), a.dtype, "no wider reference") if is_float(a) else parity.EXACT
             for a in arrays
         ]
         return [None] * len(arrays), blind, None
@@ -237,40 +260,6 @@ def callable_of(model: Any) -> Any:
     return model
 
 
-def is_float(array: Array) -> bool:
-    """Whether the dtype is floating point, those of ml_dtypes included."""
-    return array.dtype.kind == "f" or array.dtype.name.startswith(("bfloat", "float"))
-
-
-def _unsteady(first: Array, again: Array) -> str:
-    """Why the original disagrees with itself; a few ULPs (threads, alignment) are no reason."""
-    if first.shape != again.shape:
-        return f"nondeterministic: the original returned shape {first.shape}, then {again.shape}"
-    if not is_float(first):
-        differ = int((first != again).sum())
-        return f"nondeterministic: the original differs from itself in {differ} elements" if differ else ""
-    budget = parity.blind(_scale(first), first.dtype, "")
-    found = measure(again, first, rtol=budget.rtol, atol=budget.atol)
-    if found.identical or not found.mismatches:
-        return ""
-    return (
-        f"nondeterministic: the original differs from itself by {found.max_abs:.2g} "
-        f"in {found.mismatches} elements"
-    )
-
-
-def _ties(array: Array, wide: Array | None) -> str:
-    if wide is None or is_float(array) or array.shape != wide.shape:
-        return ""
-    differ = int((array != wide).sum())
-    return f"the original itself gives {differ} other values in a wider dtype (ties?)" if differ else ""
-
-
-def _scale(array: Array) -> float:
-    """The largest finite magnitude."""
-    return measure(array, array).scale if array.size else float_type(array.dtype).smallest
-
-
 def _source(target: Any, reverse: bool, narrow_ops: set[str]) -> str:
     name = str(target).removeprefix("torch.")
     label = (
@@ -294,6 +283,6 @@ def cloned(values: Any) -> Any:
     import torch
     from torch.utils import _pytree
 
-    from .inputs.layouts import copied
+    from ..symbolic.memory_layouts import copied
 
     return _pytree.tree_map(lambda v: copied(v) if isinstance(v, torch.Tensor) else v, values)

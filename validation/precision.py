@@ -4,25 +4,25 @@ Both get the same numbers: the inputs in the file's dtypes. The original compute
 what the file's dtype costs is measured on a copy of the original cast to it.
 
 The dtype is what the file computes in, not what its inputs and outputs have: a model that is cast for an engine keeps
-these float32. `computed_types` says what counts; of an engine its sidecar says what the model was cast to.
+these float32. `computed_types` says what counts; of an engine its sidecar says what the model was cast to. A model
+without weights has the dtype of the inputs that it is given.
 """
 
 from __future__ import annotations
 
-import copy
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..export.buffers import buffers_kept
 from ..symbolic import dtypes
 from .backends import Sample
 from .backends.engine_checks import engine_record
 from .backends.torch import cast, described, outputs_of
 from .computed_types import ComputedIn, computed_in
 from .inputs.samples import named_inputs
-from .narrow_original import NarrowOriginal
+from .narrow_original import NarrowOriginal, changed_copy
 from .original import Original, cloned
 
 if TYPE_CHECKING:
@@ -36,16 +36,20 @@ _NARROWEST = 2  # bytes of a number of these
 
 
 class _InDtype:
-    """The model, called with its floating inputs cast."""
+    """The model, called with its floating inputs cast. Its buffers stay; `written` has the names of those it has written."""
 
     def __init__(self, model: Any, dtype: torch.dtype) -> None:
         self._model, self._dtype = model, dtype
+        self.written: set[str] = set()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         from torch.utils import _pytree
 
         args, kwargs = _pytree.tree_map(lambda v: cast(v, self._dtype), (args, kwargs))
-        return self._model(*args, **kwargs)
+        with buffers_kept(self._model) as written:
+            result = cloned(self._model(*args, **kwargs))
+        self.written.update(written)
+        return result
 
 
 def in_the_files_precision(
@@ -56,27 +60,40 @@ def in_the_files_precision(
     `model`: the file, without its external data.
     """
     graph = model.graph
-    own, theirs = _own_dtype(original.model), _dtype_of(graph)
+    own, theirs = _own_dtype(original.model, samples), _dtype_of(graph)
     if own is None or theirs is None:
         return original, samples
     if own == theirs[0] and own == theirs[1]:
         return _narrow_inside(original, own, model, samples), samples
     retyped = [_retyped(original.model, graph, s) for s in samples]
-    if _agrees(original.model, graph, retyped[0]):  # its dtypes are meant so: x.float() in the model
-        return _narrow_inside(original, own, model, samples), samples
+    # what has no weights takes any dtype, and agrees with all of them: as it was given it has to
+    stored = _stored_dtypes(original.model)
+    as_given = stored or _dtypes_of(samples) == _dtypes_of(retyped)
+    if as_given and _agrees(
+        original.model, graph, retyped[0]
+    ):  # its dtypes are meant so: x.float() in the model
+        return _narrow_inside(original, own, model, retyped), retyped
     deployed = theirs[0] if theirs[0] != own else theirs[1]
     if deployed == own:
+        return original, samples
+    if (
+        not stored and deployed.itemsize >= own.itemsize
+    ):  # nothing but the inputs tells a dtype: it fails by that
         return original, samples
     mine, file = dtypes.name_of(own), dtypes.name_of(deployed)
     note = (
         f"the original is {mine}, the file {file}: both get inputs in the file's dtypes, the original computes in "
         f"{mine}, and the outputs are judged as {file}"
     )
+    if deployed.itemsize > own.itemsize:
+        note += f". The file is the wider one: to compare like with like, cast the original to {file}"
     whole = _apart(original, own, deployed, note)
     if original.atol is None and original.rtol is None:
         narrow, why = _cast_copy(original.model, deployed, retyped[0])
         if narrow is None:
             whole.unknown = f"the original does not run in {file}, so what {file} costs it is unknown: {why}"
+        elif deployed.itemsize < own.itemsize:
+            whole.model = NarrowOriginal(original.model, own, narrow, deployed, whole.notes)
         else:
             whole.model = narrow
     return whole, retyped
@@ -91,7 +108,7 @@ def in_the_engines_precision(
     """
     record = engine_record(engine) if engine is not None and engine.is_file() else None
     name = _CAST_TO.get(record.precision) if record is not None else None
-    own = _own_dtype(original.model)
+    own = _own_dtype(original.model, samples)
     if engine is None or record is None or name is None or own is None:
         return None
     dtype, theirs = dtypes.torch_dtype(name), _dtype_of(model.graph)
@@ -159,14 +176,28 @@ def _apart(original: Original, own: torch.dtype, deployed: torch.dtype, note: st
     return whole
 
 
-def _own_dtype(model: Any) -> torch.dtype | None:
-    """The one floating dtype of parameters and buffers; None where there is none or several."""
+def _own_dtype(model: Any, samples: Sequence[Sample]) -> torch.dtype | None:
+    """The one floating dtype of parameters and buffers, of the inputs where there are none; None where there are several."""
+    found = _stored_dtypes(model) or set(_dtypes_of(samples))
+    return found.pop() if len(found) == 1 else None
+
+
+def _stored_dtypes(model: Any) -> set[torch.dtype]:
+    """The floating dtypes of parameters and buffers."""
     import torch
 
     if not isinstance(model, torch.nn.Module):
-        return None
-    found = {t.dtype for t in (*model.parameters(), *model.buffers()) if t.is_floating_point()}
-    return found.pop() if len(found) == 1 else None
+        return set()
+    return {t.dtype for t in (*model.parameters(), *model.buffers()) if t.is_floating_point()}
+
+
+def _dtypes_of(samples: Sequence[Sample]) -> list[torch.dtype]:
+    """Of the floating inputs, in order."""
+    import torch
+    from torch.utils import _pytree
+
+    leaves = [v for s in samples for v in _pytree.tree_leaves((s.args, dict(s.kwargs)))]
+    return [v.dtype for v in leaves if isinstance(v, torch.Tensor) and v.is_floating_point()]
 
 
 def _dtype_of(graph: onnx.GraphProto) -> tuple[torch.dtype, torch.dtype] | None:
@@ -234,11 +265,7 @@ def _agrees(model: Any, graph: onnx.GraphProto, sample: Sample) -> bool:
 def _cast_copy(model: Any, dtype: torch.dtype, sample: Sample) -> tuple[Any, str]:
     """The original cast to `dtype`, tried on a sample; or None, and why."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            copied = copy.deepcopy(model)
-        copied._apply(lambda t: cast(t, dtype))
-        narrow = _InDtype(copied, dtype)
+        narrow = _InDtype(changed_copy(model, lambda t: cast(t, dtype)), dtype)
         narrow(*cloned(sample.args), **cloned(dict(sample.kwargs)))
     except Exception as error:
         return None, described(error)

@@ -3,38 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..errors import UsageError
 from ..export.buffers import buffers_kept
 from ..ort_ops.coverage import has_shipped_operators
 from ..ort_ops.diagnosis import parsed
-from .backends import ModelSource, Request, Sample
-from .backends.cores import thread_findings
+from .backends import ModelSource, Request
+from .backends.cores import thread_findings, torch_threads
 from .backends.torch import evaluating
-from .choice import AS_WRITTEN, ENGINES, Choice, choose
+from .choice import ENGINES, choose
 from .diagnosis import before, of_the_original
-from .expectations import Expectation, Expectations
+from .diagnosis.training_mode import modules_in_training
+from .expectations import Expectations
 from .explanations import explained
-from .gpu_timing import not_timed_on_gpu
-from .inputs.golden import golden_cells
-from .inputs.samples import named_inputs, resolve
-from .latency.limits import unjudged
-from .latency.record import LatencyRecord
-from .matrix import Column, expect_known_outputs, run_backend
+from .given import existing, stored_inputs, title_of, unnamed_dims
+from .inputs.samples import resolve
+from .matrix import expect_known_outputs
 from .options import Options
-from .original import Original, OriginalFailed, callable_of
+from .original import Original, callable_of
 from .precision import in_the_engines_precision, in_the_files_precision
 from .provenance import environment, file_record
-from .record import NOT_CHECKED, BackendRecord, Cell, Finding, Report
-from .reports.rejudge import LIMITS, of_another
+from .record import NOT_CHECKED, Finding, Report
+from .reports.rejudge import of_another
+from .sides import column_of, run_original, runs_once
 from .supervision import Heading, Journal, NullJournal, Planned
-from .timing import timed_candidates
+from .timing import timed_candidates, unmet
 
-__all__ = ["compare", "existing"]
+__all__ = ["compare"]
 
 StrPath = str | os.PathLike[str]
 
@@ -72,8 +68,8 @@ def compare(
     choices = choose(options, shipped=has_shipped_operators(parsed_model))
     original = Original(callable_of(model), options.limits.atol, options.limits.rtol, options.seed)
     if inputs is None and signature is None and samples is None and options.folder is None:
-        inputs = _stored_inputs(model)
-    remarks: dict[str, None] = dict.fromkeys((*notes, *_unnamed_dims(graph)))
+        inputs = stored_inputs(model)
+    remarks: dict[str, None] = dict.fromkeys((*notes, *unnamed_dims(graph)))
     found = resolve(
         original.model,
         graph,
@@ -89,7 +85,7 @@ def compare(
     )
     count = torch.get_num_threads() if options.threads is None else options.threads
     heading = Heading(
-        title or _title(model),
+        title or title_of(model),
         path.name,
         options.limits,
         environment(count, options.seed, options.sweep),
@@ -100,18 +96,19 @@ def compare(
         journal.finding(finding)
     # as the user gave it, not in eval mode yet; what a factory has built for a checkpoint is always in training mode
     built = source is not None and source.factory is not None
-    findings = [
-        *findings,
-        *before(None if built else original.model, graph, found, parsed_model.functions),
-    ]
-    with _threads(count), evaluating(original.model), buffers_kept(original.model), torch.no_grad():
+    training = [] if built else modules_in_training(original.model)
+    with torch_threads(count), evaluating(original.model), buffers_kept(original.model), torch.no_grad():
+        findings = [
+            *findings,
+            *before(None if built else original.model, graph, parsed_model.functions, training),
+        ]
         given, asked = original, found
         original, found = in_the_files_precision(original, parsed_model, found)
         request = Request(
             onnx=path,
             source=source,
             model=original.source or original.model,
-            computes_in=_computes_in(original),
+            computes_in=original.computes_in,
             libraries=options.libraries,
             threads=count,
             engine=options.engine,
@@ -124,25 +121,25 @@ def compare(
             [
                 Planned(s.label, c.kind.name, subject)
                 for c in usable
-                for s in (found[:1] if _once(c, options) else found)
+                for s in (found[:1] if runs_once(c, options) else found)
             ]
         )
         with Expectations() as expectations, Expectations() as of_engine:
             names = [o.name for o in graph.output]
-            cells = _run_original(original, found, names, expectations, journal, subject)
+            cells = run_original(original, found, names, expectations, journal, subject)
             findings += of_the_original(original, ((e.sample, e.outputs) for e in expectations.all()))
             narrow = None
             judged_apart = None
             if any(c.kind.name in ENGINES and not (c.skipped or c.kind.missing(request)) for c in choices):
                 narrow = in_the_engines_precision(given, parsed_model, asked, options.engine)
             if narrow is not None:
-                of_narrow = _run_original(narrow, asked, names, of_engine, journal, subject)
+                of_narrow = run_original(narrow, asked, names, of_engine, journal, subject)
                 # what somebody vouches for was held against the original above
                 cells += [c for c in of_narrow if c.verdict == NOT_CHECKED and c not in cells]
                 remarks |= narrow.notes
                 judged_apart = narrow, of_engine.all()
             columns = [
-                _column(
+                column_of(
                     c,
                     request,
                     of_engine if judged_apart is not None and c.kind.name in ENGINES else expectations,
@@ -180,7 +177,7 @@ def compare(
                 )
                 remarks |= dict.fromkeys(more)
                 findings += ended
-            findings += _unmet(latency, options)
+            findings += unmet(latency, options)
     if options.baseline is not None:
         findings += of_another(options.baseline, heading.model, heading.onnx)
     findings += [
@@ -201,136 +198,3 @@ def compare(
         environment=heading.environment,
         notes=tuple(remarks | original.notes | {n: None for column in columns for n in column.notes}),
     )
-
-
-def _run_original(
-    original: Original,
-    samples: Sequence[Sample],
-    names: Sequence[str],
-    into: Expectations,
-    journal: Journal,
-    subject: str,
-) -> list[Cell]:
-    """What the original says of each sample, kept; a cell for each that it does not run, or that somebody vouches for."""
-    cells = []
-    for sample in samples:
-        journal.running(sample.label, "pytorch", subject=subject)
-        inputs = named_inputs(original.source or original.model, sample)
-        try:
-            outputs = original.expected(sample)
-        except OriginalFailed as error:
-            reason = f"the original does not run this sample: {error}"
-            cells.append(Cell(sample.label, "*", "pytorch", NOT_CHECKED, reason, subject=subject))
-            continue
-        into.add(sample, inputs, outputs)
-        if sample.golden:
-            tensors = [e for e in outputs if len(outputs) == len(names) or not e.number]
-            cells += golden_cells(sample, names, [e.array for e in tensors], tensors, "pytorch")
-    for cell in cells:
-        journal.cell(cell)
-    return cells
-
-
-def _column(
-    choice: Choice,
-    request: Request,
-    expectations: Expectations,
-    options: Options,
-    journal: Journal,
-    subject: str,
-) -> Column:
-    if choice.skipped:
-        column = Column(BackendRecord(choice.kind.name, choice.required, choice.skipped))
-    else:
-        column = run_backend(
-            choice.kind,
-            request,
-            _for(choice, expectations, options),
-            required=choice.required,
-            modes=options.modes,
-            journal=journal,
-            subject=subject,
-        )
-    journal.backend(column.record)
-    return column
-
-
-def _unmet(latency: LatencyRecord | None, options: Options) -> list[Finding]:
-    """Limits that nothing was held against."""
-    baseline = options.baseline.latency if options.baseline is not None else None
-    why = unjudged(latency, options.limits, baseline)
-    advice = "measure latency, with a backend beside the original"
-    found = [Finding(LIMITS, "not checked", why, advice=advice)] if why else []
-    if elsewhere := not_timed_on_gpu(latency, options.device):
-        advice = "run it on a machine with an NVIDIA GPU and a torch for CUDA, or leave --device cuda out"
-        found.append(Finding("device", "not checked", elsewhere, where="pytorch", advice=advice))
-    return found
-
-
-def _for(choice: Choice, expectations: Expectations, options: Options) -> list[Expectation]:
-    """What the optimiser hides it hides at any size: once is enough, but in a full sweep."""
-    every = expectations.all()
-    if not _once(choice, options):
-        return every
-    # an empty sample shows nothing
-    return [e for e in every if all(o.array.size for o in e.outputs)][:1] or every[:1]
-
-
-def _once(choice: Choice, options: Options) -> bool:
-    return choice.kind.name == AS_WRITTEN and options.sweep != "full"
-
-
-def _unnamed_dims(graph: Any) -> list[str]:
-    """What the open dims are whose names a tool made up: `torch.export` keeps names only where the user gave some."""
-    found = {
-        dim.dim_param: f"dimension {axis} of the input {value.name}"
-        for value in graph.input
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
-        if dim.dim_param == f"{value.name}_dim_{axis}"
-    }
-    if not found:
-        return []
-    listed = ", ".join(f"{name} is {what}" for name, what in found.items())
-    return [f"{listed}: the model file has no name for it. To name it, give `--input` to the export"]
-
-
-def _computes_in(original: Original) -> str:
-    """The original's own dtype, where the file has another."""
-    return str(original.own).removeprefix("torch.") if original.source is not None else ""
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def existing(onnx: StrPath) -> Path:
-    path = Path(onnx)
-    if not path.is_file():
-        raise UsageError(f"{path}: no such file" if not path.exists() else f"{path}: not a file")
-    return path
-
-
-def _stored_inputs(model: Any) -> Any:
-    """The example inputs that a model file brought along."""
-    args, kwargs = getattr(model, "example_args", None), getattr(model, "example_kwargs", None)
-    if args and kwargs:
-        raise UsageError("the file's example inputs are positional and by keyword: give them as samples")
-    return args or kwargs or None
-
-
-def _title(model: Any) -> str:
-    file = getattr(model, "file", None)
-    if file is not None and hasattr(model, "example_args"):
-        return str(getattr(file, "path", file))
-    if type(model).__name__ in ("ExportedProgram", "GraphModule"):
-        return "a torch.export program"
-    inner = getattr(model, "original_name", None)  # a ScriptModule
-    return str(inner or getattr(model, "__name__", type(model).__name__))

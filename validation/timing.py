@@ -17,13 +17,13 @@ from .backends import Request, Runner, RunnerFault
 from .backends.torch import described
 from .choice import Choice
 from .expectations import Expectation
-from .gpu_timing import devices_and_references, original_on_gpu
+from .gpu_timing import devices_and_references, not_timed_on_gpu, original_on_gpu
 from .latency.analysis import explained, values_of
 from .latency.cuda import Clocks, Cuda
 from .latency.device import timed
 from .latency.fingerprint import fingerprint, load_note
 from .latency.gpus import GPUS, gpu
-from .latency.limits import judge
+from .latency.limits import judge, unjudged
 from .latency.machine import Machine, this_machine
 from .latency.measurement import measure, merged
 from .latency.record import LatencyRecord
@@ -34,13 +34,14 @@ from .matrix import Column
 from .options import Options
 from .original import Original
 from .record import FAILED, Finding
+from .reports.rejudge import LIMITS
 from .supervision import Journal
 from .timed_samples import largest, of_each_shape
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["timed_candidates"]
+__all__ = ["timed_candidates", "unmet"]
 
 # It shows faults, and is no way to deploy.
 _UNTIMED = ("onnxruntime, optimiser off", "pytorch")
@@ -231,3 +232,15 @@ def _analysed(
 
 def _manifests(libraries: Sequence[Path]) -> list[LibraryManifest]:
     return [read_manifest(path) for path in libraries if manifest_path(path).is_file()]
+
+
+def unmet(latency: LatencyRecord | None, options: Options) -> list[Finding]:
+    """Limits that nothing was held against."""
+    baseline = options.baseline.latency if options.baseline is not None else None
+    why = unjudged(latency, options.limits, baseline)
+    advice = "measure latency, with a backend beside the original"
+    found = [Finding(LIMITS, "not checked", why, advice=advice)] if why else []
+    if elsewhere := not_timed_on_gpu(latency, options.device):
+        advice = "run it on a machine with an NVIDIA GPU and a torch for CUDA, or leave --device cuda out"
+        found.append(Finding("device", "not checked", elsewhere, where="pytorch", advice=advice))
+    return found

@@ -13,10 +13,12 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from .declared_sizes import decomposing, met
 from .fake_values import assumptions, describe, fake_mode, is_complex
 from .mutation import functional_form
 from .onnx_functions import (
     ASSERTIONS,
+    better_decompositions,
     decompositions,
     has_function,
     is_decomposable,
@@ -25,6 +27,7 @@ from .onnx_functions import (
     overload,
 )
 from .size_sums import write_sums_as_lists
+from .splitting import is_split_of_variable_size
 from .type_promotion import without_promotion
 
 if TYPE_CHECKING:
@@ -109,7 +112,7 @@ def _decompose(node: torch.fx.Node, opset: int, replace: Replace) -> None:
     if name in ASSERTIONS:
         node.graph.erase_node(node)  # so would the exporter
         return
-    if _is_attention_without_heads(node):
+    if _is_attention_without_heads(node) or is_split_of_variable_size(node):
         _expand(node, op, opset, replace)
         return
     if is_kept(op, opset):
@@ -129,7 +132,7 @@ def _expand(node: torch.fx.Node, op: Callable[..., Any], opset: int, replace: Re
 
     flat, spec = pytree.tree_flatten((node.args, node.kwargs))
     holes = [index for index, value in enumerate(flat) if isinstance(value, torch.fx.Node)]
-    run = _inference_batch_norm if _is_inference_batch_norm(node) else op
+    run = _inference_batch_norm if _is_inference_batch_norm(node) else better_decompositions().get(op, op)
 
     def call(*values: Any) -> Any:
         filled = list(flat)
@@ -144,12 +147,12 @@ def _expand(node: torch.fx.Node, op: Callable[..., Any], opset: int, replace: Re
         raise _NeedsRetrace
     before = assumptions(mode)
     try:
-        with mode:
+        with mode, decomposing(node):
             traced = make_fx(call, decomposition_table=decompositions(opset))(*values)
     except Exception as error:  # whatever a decomposition may raise: torch's route decides
         raise _NeedsRetrace from error
-    if assumptions(mode) != before:
-        raise _NeedsRetrace  # tracing it alone assumed more about the sizes than the program does
+    if not met(mode.shape_env, before):
+        raise _NeedsRetrace  # tracing it alone assumed more about the sizes than was declared of them
     for inner in list(traced.graph.nodes):
         _replace_write(inner)
     traced.graph.eliminate_dead_code()

@@ -8,7 +8,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
+from .adaptive_pooling import adaptive_poolings
+from .antialiased_resize import antialiased_resizes
 from .logs import quiet
+from .splitting import splits
 
 if TYPE_CHECKING:
     import torch
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ASSERTIONS",
+    "better_decompositions",
     "decompositions",
     "has_complex_function",
     "has_function",
@@ -103,7 +107,13 @@ def decompositions(opset: int) -> dict[Any, Any]:
 
     implemented = set(_decomp.get_onnx_implemented_overloads(_registry(opset)))
     table = _decomp.create_onnx_friendly_decomposition_table(implemented)
-    return {op: function for op, function in table.items() if not _writes(op)} | _by_sign()
+    return {op: function for op, function in table.items() if not _writes(op)} | better_decompositions()
+
+
+@lru_cache(maxsize=1)
+def better_decompositions() -> dict[Any, Any]:
+    """Those that take the place of torch's, or that torch has not."""
+    return _by_sign() | adaptive_poolings() | antialiased_resizes() | splits()
 
 
 def _by_sign() -> dict[Any, Any]:

@@ -7,6 +7,7 @@ The result is the same for the same model, byte for byte.
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ from .rewrites import simplify
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+_log = logging.getLogger(__name__)
 
 __all__ = ["RANDOM", "SOURCE_KEY", "optimize", "strip_metadata"]
 
@@ -122,7 +125,7 @@ def _with_functions(model: ir.Model, stateful: frozenset[OpType]) -> frozenset[O
 
 
 def _fold_constants(model: ir.Model, kept_apart: frozenset[OpType]) -> None:
-    from onnxscript.optimizer import fold_constants
+    from onnxscript.optimizer._constant_folding import FoldConstantsPass
 
     from .logs import quiet
 
@@ -131,13 +134,21 @@ def _fold_constants(model: ir.Model, kept_apart: frozenset[OpType]) -> None:
             return False
         return False if _would_double(node) else None  # None: by size
 
+    class Folder(FoldConstantsPass):
+        def process_node(self, node: ir.Node, is_function: bool) -> Any:
+            try:
+                return super().process_node(node, is_function)
+            except Exception:  # onnxscript's rules have gaps: the node stays as it is
+                _log.debug("%s (%s) is not folded", node.name, node.op_type, exc_info=True)
+                return None
+
     with quiet("onnxscript.optimizer._constant_folding"):
-        fold_constants(
-            model,
+        Folder(
+            shape_inference=True,
             input_size_limit=_FOLD_INPUT_ELEMENTS,
             output_size_limit=_FOLD_OUTPUT_ELEMENTS,
             should_fold=should_fold,
-        )
+        )(model)
 
 
 def _would_double(node: ir.Node) -> bool:

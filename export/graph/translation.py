@@ -17,14 +17,16 @@ from ...errors import ExportError
 from ..user_code import is_library
 from .garbage import collector_paused
 from .logs import quiet
-from .size_sums import sums_as_lists
+from .own_decompositions import own_decompositions
 
 if TYPE_CHECKING:
     import onnx_ir as ir
     import torch
     from torch._ops import OpOverload
 
-__all__ = ["DEFAULT_OPSET", "OPSETS", "translate", "unmapped", "user_frame"]
+    from .declared_sizes import DeclaredSizes
+
+__all__ = ["DEFAULT_OPSET", "OPSETS", "line_of_trace", "translate", "unmapped", "user_frame"]
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +45,11 @@ _FRAME = re.compile(
 
 
 def translate(
-    program: torch.export.ExportedProgram, *, opset: int | None, dynamic_shapes: Any = None
+    program: torch.export.ExportedProgram,
+    *,
+    opset: int | None,
+    dynamic_shapes: Any = None,
+    declared: DeclaredSizes | None = None,
 ) -> ir.Model:
     """Translate `program`, which stays as it was, into an ONNX model of standard opset `opset`.
 
@@ -51,6 +57,8 @@ def translate(
         program: what `torch.export.export` returned. Operators without a translation in torch must have
             been lowered to `torch.onnx.ops.symbolic` nodes before; `unmapped` lists those that were not.
         opset: a version in `OPSETS`, or None for `DEFAULT_OPSET`.
+        declared: the sizes that the model is for, so that decompositions hold for all of them. What they assume all the
+            same, it knows afterwards: ask its `assumed`.
         dynamic_shapes: names for dynamic dims, as `torch.onnx.export` takes them: `{"x": {0: "batch"}}`.
 
     Raises:
@@ -58,6 +66,7 @@ def translate(
     """
     import torch
 
+    from .declared_sizes import in_use
     from .decomposition import without_retrace
 
     if opset is None:
@@ -67,13 +76,14 @@ def translate(
             f"opset {opset} cannot be exported: torch {torch.__version__} translates to opsets "
             f"{OPSETS[0]} to {OPSETS[-1]}. Choose one of these, or leave the opset out."
         )
+    with in_use(declared):
+        try:
+            prepared = without_retrace(program, opset) or program
+        except Exception as error:  # a shortcut must not cost an export: torch's route may still do
+            _log.debug("decomposing node by node failed", exc_info=error)
+            prepared = program
     try:
-        prepared = without_retrace(program, opset) or program
-    except Exception as error:  # a shortcut must not cost an export: torch's route may still do
-        _log.debug("decomposing node by node failed", exc_info=error)
-        prepared = program
-    try:
-        with quiet(*_CHATTY), collector_paused(), sums_as_lists(prepared):
+        with quiet(*_CHATTY), collector_paused(), own_decompositions(prepared), in_use(declared):
             exported = torch.onnx.export(
                 prepared,
                 dynamo=True,
@@ -137,7 +147,11 @@ def unmapped(
 
 def user_frame(node: torch.fx.Node) -> str | None:
     """The line of the user's model that made `node`: `net.py:12 in forward: y = my_op(x)`."""
-    trace = node.meta.get("stack_trace") or ""
+    return line_of_trace(node.meta.get("stack_trace") or "")
+
+
+def line_of_trace(trace: str) -> str | None:
+    """The innermost line of a traceback's text that is the user's."""
     frames = [frame for frame in _FRAME.finditer(trace) if not is_library(frame["file"])]
     if not frames:
         return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ModelFileError
-from .model_file import printable
+from ...symbolic.shown_text import printable
 
 if TYPE_CHECKING:
     import torch

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ...errors import ModelFileError, UsageError
+from ...symbolic.shown_text import shown
 from .checkpoint import Weights, fill_module, find_weights, listed
 from .load_graph import load_program, load_torchscript, one_line
 from .model_callable import build_model
-from .model_file import NO_CHECKSUMS, Kind, ModelFile, identify_stream, open_model_file, shown
+from .model_file import NO_CHECKSUMS, Kind, ModelFile, identify_stream, open_model_file
 
 if TYPE_CHECKING:
     import torch

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from ...errors import ModelFileError
+from ...symbolic.shown_text import printable, shown
 from .checkpoint import listed
-from .model_file import ModelFile, printable, shown
+from .model_file import ModelFile
 from .program_scan import ProgramScan, scan_program
 from .script_scan import ScriptScan, scan_script
 

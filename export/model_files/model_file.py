@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ...errors import ModelFileError
+from ...symbolic.graph_inspection.file_kind import HEAD, FileKind, archive_kind, by_first_bytes
+from ...symbolic.shown_text import printable, shown
 from .archive import Archive, DamagedFileError, open_archive
-from .magic import by_magic
-from .pickle_scan import is_pickle_start, scan_pickle, unsafe_globals
+from .pickle_scan import scan_pickle, unsafe_globals
 from .program_scan import scan_program
 from .script_scan import scan_script
-from .wire_formats import check_onnx, check_safetensors, looks_like_onnx, looks_like_safetensors
+from .wire_formats import check_onnx, check_safetensors
 
 __all__ = [
     "NO_CHECKSUMS",
@@ -31,8 +32,6 @@ __all__ = [
     "identify",
     "identify_stream",
     "open_model_file",
-    "printable",
-    "shown",
 ]
 
 
@@ -56,6 +55,7 @@ class Kind(str, Enum):
     LFS_POINTER = "lfs-pointer"
     HTML = "html"
     TEXT = "text"
+    ENGINE = "engine"
     EMPTY = "empty"
     OTHER = "other"
     UNKNOWN = "unknown"
@@ -114,7 +114,7 @@ def identify_stream(stream: BinaryIO, path: Path) -> ModelFile:
     try:
         size = stream.seek(0, os.SEEK_END)
         stream.seek(0)
-        head = stream.read(4096)
+        head = stream.read(HEAD)
         stream.seek(0)
         return _identified(stream, path, size, head)
     except DamagedFileError as reason:
@@ -125,38 +125,28 @@ def identify_stream(stream: BinaryIO, path: Path) -> ModelFile:
         raise ModelFileError(f"{shown(path)} cannot be read: {printable(str(reason))}") from None
 
 
-def shown(path: str | os.PathLike[str]) -> str:
-    """A path for a message: as it is where it prints on one line, escaped where it does not."""
-    text = os.fsdecode(path)
-    return text if text.isprintable() and text else repr(text)
-
-
-def printable(text: str) -> str:
-    """Text of a file for a terminal: one line, and nothing in it moves the cursor or changes colours."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def _identified(stream: BinaryIO, path: Path, size: int, head: bytes) -> ModelFile:
-    if size == 0:
-        return ModelFile(
-            path, Kind.EMPTY, size, "an empty file (0 bytes): the copy or download did not finish"
-        )
-    if head.startswith(b"PK\x03\x04"):
+    seen = by_first_bytes(head, size)
+    if seen.kind == "zip":
         return _archive(open_archive(stream, size), path, size)
-    if is_pickle_start(head):
+    if seen.kind == "pickle":
         return _pickle(stream, path, size, legacy=head[2:].startswith(_LEGACY_MAGIC))
-    if looks_like_safetensors(head):
+    if seen.kind == "safetensors":
         check_safetensors(stream, size)
-        return ModelFile(path, Kind.SAFETENSORS, size, "a safetensors file: named tensors without a model")
-    if known := by_magic(head, size):
-        kind, description = known
-        return ModelFile(path, Kind(kind), size, description)
-    if looks_like_onnx(head):
+    if seen.kind == "onnx":
         check_onnx(stream, size)
-        return ModelFile(path, Kind.ONNX, size, "an ONNX model")
-    return _unmarked(stream, path, size, head)
+    if seen.kind in ("text", "unknown"):
+        scan = scan_pickle(_Bounded(stream, size))  # type: ignore[arg-type]
+        if not scan.error and scan.end == size:
+            # Protocols 0 and 1 carry no mark; a file that is one from its first byte to its last is taken for a
+            # pickle.
+            suffix = f" (a plain pickle, not by torch.save; {NO_CHECKSUMS})"
+            return _unpickled(path, size, scan.globals, scan.holds_module, suffix, bare=True)
+    return _known(path, size, seen)
+
+
+def _known(path: Path, size: int, seen: FileKind) -> ModelFile:
+    return ModelFile(path, Kind(seen.kind), size, seen.description)
 
 
 _LEGACY_MAGIC = (
@@ -173,46 +163,36 @@ def _archive(archive: Archive, path: Path, size: int) -> ModelFile:
 
 def _archive_kind(archive: Archive, path: Path, size: int) -> ModelFile:
     # torch's reader finds members without regard to case, and so does this; the scans refuse other spellings.
-    names = frozenset(name.casefold() for name in archive.names)
-    compiled = any(name.startswith("data/aotinductor/") for name in names)
-    has_code = any(name.startswith("code/") for name in names)
-    if "serialized_exported_program.json" in names:
-        text = "a torch.export archive in the format of PyTorch 2.7 and before"
-        return ModelFile(path, Kind.OLD_EXPORTED_PROGRAM, size, text)
-    if not archive.root:
-        text = (
-            f"a zip archive that torch did not write (it holds {archive.names[0]!r})"
-            if names
-            else "a zip archive"
+    seen = archive_kind(archive.root + name for name in archive.names)
+    if seen.kind == "exported-program":
+        program = scan_program(archive.names, archive.read)
+        return dataclasses.replace(
+            _known(path, size, seen), globals=program.globals, unsafe_globals=program.unsafe
         )
-        return ModelFile(path, Kind.ZIP, size, text)
-    if "archive_format" in names and compiled:
-        return ModelFile(path, Kind.AOTI, size, "an AOTInductor package: compiled native code")
-    if "archive_format" in names and any(name.startswith("models/") for name in names):
-        scan = scan_program(archive.names, archive.read)
-        text = "a torch.export archive (.pt2)"
-        return ModelFile(path, Kind.EXPORTED_PROGRAM, size, text, scan.globals, scan.unsafe)
-    if "constants.pkl" in names and has_code:
+    if seen.kind == "torchscript":
         script = scan_script(archive.names, archive.read)
-        text = "a TorchScript archive"
-        return ModelFile(path, Kind.TORCHSCRIPT, size, text, script.globals, script.unsafe)
-    if "data.pkl" in names:
-        if has_code:  # torch.jit.save raised before its constants
-            raise DamagedFileError("it is a TorchScript archive that was not written to its end")
-        data = next(name for name in archive.names if name.casefold() == "data.pkl")
-        pickled = scan_pickle(archive.read(data))
-        if pickled.error:
-            raise DamagedFileError(f"its pickle cannot be read ({pickled.error})")
-        if any(name.startswith("__torch__.") for name in pickled.globals):
-            raise DamagedFileError(
-                "it is a TorchScript archive that was not written to its end: its code is missing"
-            )
-        return _unpickled(path, size, pickled.globals, pickled.holds_module, "")
-    if ".data/extern_modules" in names:
-        text = "a torch.package archive: Python source and pickles"
-        return ModelFile(path, Kind.TORCH_PACKAGE, size, text)
-    inside = f" (it holds {archive.names[0]!r})" if archive.names else ""
-    return ModelFile(path, Kind.ZIP, size, f"a zip archive that torch did not write{inside}")
+        return dataclasses.replace(
+            _known(path, size, seen), globals=script.globals, unsafe_globals=script.unsafe
+        )
+    if seen.kind == "torch-save":
+        return _saved(archive, path, size)
+    return _known(path, size, seen)
+
+
+def _saved(archive: Archive, path: Path, size: int) -> ModelFile:
+    if any(
+        name.casefold().startswith("code/") for name in archive.names
+    ):  # torch.jit.save raised before its constants
+        raise DamagedFileError("it is a TorchScript archive that was not written to its end")
+    data = next(name for name in archive.names if name.casefold() == "data.pkl")
+    pickled = scan_pickle(archive.read(data))
+    if pickled.error:
+        raise DamagedFileError(f"its pickle cannot be read ({pickled.error})")
+    if any(name.startswith("__torch__.") for name in pickled.globals):
+        raise DamagedFileError(
+            "it is a TorchScript archive that was not written to its end: its code is missing"
+        )
+    return _unpickled(path, size, pickled.globals, pickled.holds_module, "")
 
 
 def _pickle(stream: BinaryIO, path: Path, size: int, *, legacy: bool) -> ModelFile:
@@ -249,31 +229,6 @@ def _unpickled(
     else:
         kind, text = Kind.PICKLE, "a pickle without tensors"
     return ModelFile(path, kind, size, text + suffix, tuple(sorted(found)), unsafe)
-
-
-def _unmarked(stream: BinaryIO, path: Path, size: int, head: bytes) -> ModelFile:
-    scan = scan_pickle(_Bounded(stream, size))  # type: ignore[arg-type]
-    if not scan.error and scan.end == size:
-        suffix = f" (a plain pickle, not by torch.save; {NO_CHECKSUMS})"
-        # Protocols 0 and 1 carry no mark; a file that is one from its first byte to its last is taken for a
-        # pickle.
-        return _unpickled(path, size, scan.globals, scan.holds_module, suffix, bare=True)
-    if b"\x00" not in head and _is_text(head):
-        first = head.decode("utf-8", "replace").split("\n", 1)[0].strip()
-        return ModelFile(path, Kind.TEXT, size, f"a text file that begins {first[:60]!r}")
-    if not any(head):
-        return ModelFile(
-            path, Kind.UNKNOWN, size, "a file that begins with zeros: a copy that did not finish, perhaps"
-        )
-    return ModelFile(
-        path, Kind.UNKNOWN, size, f"no model format known here (first bytes {head[:8].hex(' ')})"
-    )
-
-
-def _is_text(head: bytes) -> bool:
-    text = head.decode("utf-8", "replace")
-    odd = sum(letter == "\ufffd" or not (letter.isprintable() or letter.isspace()) for letter in text)
-    return odd <= 2  # a character cut at the end of the head
 
 
 class _Bounded:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import BinaryIO
 
-__all__ = ["ALLOWED_GLOBALS", "PickleScan", "is_pickle_start", "scan_pickle", "unsafe_globals"]
+__all__ = ["ALLOWED_GLOBALS", "PickleScan", "scan_pickle", "unsafe_globals"]
 
 _TORCH_DTYPES = (
     "bool uint8 int8 int16 int32 int64 uint16 uint32 uint64 float16 float32 float64 bfloat16 "
@@ -79,11 +79,6 @@ class PickleScan:
     error: str
     end: int
     holds_module: bool
-
-
-def is_pickle_start(head: bytes) -> bool:
-    """Whether bytes begin as a pickle of protocol 2 to 5 does."""
-    return len(head) >= 2 and head[0] == 0x80 and 2 <= head[1] <= 5
 
 
 def unsafe_globals(names: Iterable[str]) -> tuple[str, ...]:

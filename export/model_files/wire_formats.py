@@ -7,19 +7,13 @@ import os
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+from ...symbolic.graph_inspection.file_kind import MODEL_FIELDS
 from .archive import DamagedFileError
 
-__all__ = ["check_onnx", "check_safetensors", "looks_like_onnx", "looks_like_safetensors"]
+__all__ = ["check_onnx", "check_safetensors"]
 
-# onnx.ModelProto: field number -> wire type (0 varint, 2 length-delimited)
-_MODEL_FIELDS = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
-_GRAPH, _LARGEST_HEADER = 7, 100_000_000
+_GRAPH = 7  # a field of onnx.ModelProto
 _MOST_FIELDS = 1_000_000  # of a model: functions, metadata, opsets; each costs a step here
-
-
-def looks_like_safetensors(head: bytes) -> bool:
-    """A little-endian header length of at most 100 MB, then a JSON object."""
-    return len(head) > 8 and int.from_bytes(head[:8], "little") <= _LARGEST_HEADER and head[8:9] == b"{"
 
 
 def check_safetensors(stream: BinaryIO, size: int) -> None:
@@ -34,13 +28,6 @@ def check_safetensors(stream: BinaryIO, size: int) -> None:
         raise DamagedFileError("its safetensors header cannot be read") from None
     if described != size:
         raise DamagedFileError(f"its header describes {described:,} bytes, the file has {size:,}")
-
-
-def looks_like_onnx(head: bytes) -> bool:
-    """An `ir_version` from 1 to 30 first, as every writer puts it, then another field of the model."""
-    if len(head) < 3 or head[0] != 0x08 or not 1 <= head[1] <= 30:
-        return False
-    return _MODEL_FIELDS.get(head[2] >> 3) == (head[2] & 7)
 
 
 def check_onnx(stream: BinaryIO, size: int) -> None:
@@ -59,7 +46,7 @@ def _fields(stream: BinaryIO, size: int) -> Iterator[int]:
     while (at := stream.tell()) < size:
         tag = _varint(stream)
         field, wire = tag >> 3, tag & 7
-        if _MODEL_FIELDS.get(field, wire) != wire or field == 0 or wire not in (0, 2):
+        if MODEL_FIELDS.get(field, wire) != wire or field == 0 or wire not in (0, 2):
             raise DamagedFileError(f"it starts as an ONNX model, and byte {at:,} belongs to none")
         length = _varint(stream)
         if wire == 2 and (length > size or stream.seek(length, os.SEEK_CUR) > size):

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ...errors import ModelFileError
+from ...symbolic.graph_inspection.file_kind import no_onnx_model
 from ...symbolic.nested_graphs import graphs_within
-from ..model_files.model_file import printable, shown
+from ...symbolic.shown_text import printable, shown
 
 if TYPE_CHECKING:
     import onnx
@@ -105,16 +106,17 @@ def read_model(path: str | os.PathLike[str]) -> onnx.ModelProto:
     model = onnx.ModelProto()
     with _opened(path) as stream:
         if os.fstat(stream.fileno()).st_size > _MOST_BYTES:
-            raise ModelFileError(
+            raise no_onnx_model(
+                path,
                 f"{shown(path)}: more than 2 GiB, which no ONNX file can be: protobuf reads none. Export the model anew, with "
-                "its weights in a side file."
+                "its weights in a side file.",
             )
         try:
             model.ParseFromString(stream.read())
         except DecodeError as error:
-            raise _damaged(path) from error
+            raise no_onnx_model(path) from error
     if not model.HasField("graph"):
-        raise _damaged(path)
+        raise no_onnx_model(path)
     if not model.opset_import:
         raise ModelFileError(
             f"{shown(path)}: it names no opset (its opset_import is empty), so that nobody can tell what its operators mean. "
@@ -138,18 +140,12 @@ def read_manifest(model: onnx.ModelProto, path: str | os.PathLike[str]) -> dict[
     return manifest
 
 
-def _damaged(path: Path) -> ModelFileError:
-    return ModelFileError(
-        f"{shown(path)}: damaged, or not an ONNX model. Copy it again, or export the model anew."
-    )
-
-
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
         with path.open("rb") as stream:
             if os.fstat(stream.fileno()).st_size == 0:
-                raise ModelFileError(f"{shown(path)}: damaged: the file is empty")
+                raise no_onnx_model(path)
             yield stream
     except OSError as error:
         raise ModelFileError(f"{shown(path)}: cannot be read: {error.strerror or error}") from error
@@ -178,9 +174,9 @@ def _read_header(stream: BinaryIO, path: Path) -> _Header:
                 if key == DIGEST_KEY and 2 in spans:
                     header.digest_at = spans[2][0]
     except (ValueError, IndexError) as error:  # UnicodeDecodeError is a ValueError
-        raise _damaged(path) from error
+        raise no_onnx_model(path) from error
     if not has_graph:
-        raise _damaged(path)
+        raise no_onnx_model(path)
     return header
 
 
@@ -258,9 +254,9 @@ def _own_side_files(path: Path, metadata: dict[str, str]) -> list[tuple[str, int
         entries = json.loads(metadata.get(DATA_KEY, "[]"))
         files = [(entry["file"], entry["bytes"], entry["sha256"]) for entry in entries]
     except (ValueError, TypeError, LookupError, RecursionError):
-        raise _damaged(path) from None
+        raise no_onnx_model(path) from None
     if any(tuple(map(type, file)) != (str, int, str) for file in files):
-        raise _damaged(path)
+        raise no_onnx_model(path)
     return files
 
 

@@ -11,15 +11,21 @@ struct Outputs {
   const Binding& binding;
   OrtKernelContext* context;
   Target& target;
+  Array<TensorRef>& inputs;
+  size_t given;  // inputs
+  size_t count;
   Array<TensorRef> tensors;
   Array<Dims> held;
-  size_t wanted = 1;  // how many outputs the node has
+  Array<void*> bound;  // where an output goes that the kernel writes elsewhere
+  size_t wanted = 1;   // how many outputs the node has
 
-  Outputs(const Kernel& kernel, OrtKernelContext* call, Target& on)
-      : binding(*kernel.op.binding), context(call), target(on), tensors(kernel.op.spec->outputs.count),
-        held(kernel.op.spec->outputs.count) {
-    const size_t count = kernel.op.spec->outputs.count;
-    for (size_t k = 0; k < count; ++k) tensors[k].dtype = kernel.op.row->outputs[k];
+  Outputs(const Kernel& kernel, OrtKernelContext* call, Target& on, Array<TensorRef>& of, size_t of_count)
+      : binding(*kernel.op.binding), context(call), target(on), inputs(of), given(of_count),
+        count(kernel.op.spec->outputs.count), tensors(count), held(count), bound(count) {
+    for (size_t k = 0; k < count; ++k) {
+      tensors[k].dtype = kernel.op.row->outputs[k];
+      bound[k] = nullptr;
+    }
     const Api& api = binding.api;
     if (count > 1) wanted = counted(api, kernel.wanted, context, api.KernelContext_GetOutputCount);
   }
@@ -43,8 +49,26 @@ struct Outputs {
     int64_t* const held = outputs.held[k].sizes;
     std::copy(sizes, sizes + rank, held);
     outputs.allocate(k, held, rank);
+    outputs.keep_apart(k);
     *kept = held;
     return outputs.tensors[k].data;
+  }
+
+  // The kernel is at work: what it reads stays where it is, and what it writes over that goes elsewhere first.
+  void keep_apart(size_t k) {
+    TensorRef& output = tensors[k];
+    const size_t bytes = bytes_of(output);
+    bool overlaps = false;
+    for (size_t i = 0; i < given; ++i) overlaps |= overlap(output, bytes, inputs[i]);
+    if (bytes == 0 || !overlaps) return;
+    bound[k] = output.data;
+    output.data = target.allocate(bytes);
+  }
+
+  void finish() {
+    for (size_t k = 0; k < count; ++k) {
+      if (bound[k] != nullptr) target.copy(bound[k], tensors[k].data, bytes_of(tensors[k]));
+    }
   }
 };
 
@@ -70,7 +94,7 @@ void compute(const Kernel& kernel, OrtKernelContext* context) {
   Array<Shape> expected(spec.outputs.count);
   spec.shapes(inputs.data(), expected.data());
   Target target(*op.binding, context);
-  Outputs outputs(kernel, context, target);
+  Outputs outputs(kernel, context, target, inputs, given);
   for (size_t k = 0; k < spec.outputs.count; ++k) {
     if (spec.outputs[k].by_kernel) continue;
     outputs.allocate(k, expected[k].sizes, expected[k].rank);
@@ -106,6 +130,7 @@ void compute(const Kernel& kernel, OrtKernelContext* context) {
   call.owner = &outputs;
   call.request = &Outputs::request;
   target.run(op.entry, call);
+  outputs.finish();
 }
 
 // --- while a model is loaded ---------------------------------------------------------------------------------

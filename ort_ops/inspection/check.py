@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...symbolic.graph_inspection.domains import BUILT_IN
 from ...symbolic.graph_inspection.findings import Finding, sorted_findings, verdict_of
@@ -39,6 +39,14 @@ class Checked:
     operators: tuple[CustomOperator, ...]
     findings: tuple[Finding, ...]
     not_checked: tuple[str, ...]
+    label: ClassVar[str] = "custom"
+    hurting: ClassVar[str] = "cost speed"
+
+    @property
+    def title(self) -> str:
+        """`ONNX Runtime 1.32.0 (installed), CPU`."""
+        source = "" if self.runtime.source == "given" else f" ({self.runtime.source})"
+        return f"ONNX Runtime {self.runtime.version}{source}, {self.session.provider}"
 
     @property
     def verdict(self) -> str:

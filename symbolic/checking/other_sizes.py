@@ -6,12 +6,11 @@ dim, so that indices stay valid. Whether an operator takes the new sizes, its re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..samples import Sample
-from .sample_runs import SampleRun, map_tensors
+from .sample_runs import SampleRun
 
 if TYPE_CHECKING:
     import torch
@@ -68,7 +67,7 @@ def _resized(run: SampleRun, sizes: Mapping[int, int]) -> OtherSizes:
             t = _stretched(t, axis, sizes.get(size, size))
         return t
 
-    return OtherSizes(_with_tensors(run, fit), sizes)
+    return OtherSizes(run.changed(fit), sizes)
 
 
 def _one_dim(run: SampleRun, place: int, new: int) -> OtherSizes:
@@ -81,14 +80,7 @@ def _one_dim(run: SampleRun, place: int, new: int) -> OtherSizes:
         before += t.dim()
         return _stretched(t, axis, new) if 0 <= axis < t.dim() else t
 
-    return OtherSizes(_with_tensors(run, fit), None)
-
-
-def _with_tensors(run: SampleRun, fit: Callable[[torch.Tensor], torch.Tensor]) -> SampleRun:
-    sample = run.sample
-    args = tuple(map_tensors(a, fit) for a in sample.args)
-    kwargs = {n: map_tensors(a, fit) for n, a in sample.kwargs.items()}
-    return SampleRun(run.op, run.dtype, run.index, Sample(args, kwargs, sample.smooth))
+    return OtherSizes(run.changed(fit), None)
 
 
 def _stretched(t: torch.Tensor, axis: int, size: int) -> torch.Tensor:

@@ -7,10 +7,11 @@ the flat list of the exported node's outputs (overwritten arguments last).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from .. import dtypes
+from ..memory_layouts import copied
 
 if TYPE_CHECKING:
     import torch
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ..samples import Sample
     from .tally import Tally
 
-__all__ = ["SampleRun", "accepted_dtypes", "map_tensors", "runs", "sound_runs"]
+__all__ = ["SampleRun", "accepted_dtypes", "map_tensors", "runs", "same_values", "sound_runs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +73,19 @@ class SampleRun:
         self, convert: Callable[[torch.Tensor], torch.Tensor] | None = None
     ) -> tuple[list[Any], dict[str, Any]]:
         """Positional and keyword arguments, every tensor a copy."""
-        import torch
 
         def fresh(t: torch.Tensor) -> torch.Tensor:
-            # clone() would close the gaps of a strided tensor only where they are: the strides are the test.
-            copy = (
-                torch.empty_strided(t.size(), t.stride(), dtype=t.dtype).copy_(t) if _dense(t) else t.clone()
-            )
+            copy = t.clone() if _repeated(t) else copied(t)  # strides and all: they are the test
             return copy if convert is None else convert(copy)
 
         args = [map_tensors(a, fresh) for a in self.sample.args]
         return args, {n: map_tensors(a, fresh) for n, a in self.sample.kwargs.items()}
+
+    def changed(self, function: Callable[[torch.Tensor], torch.Tensor]) -> SampleRun:
+        """The run on other tensors."""
+        args = tuple(map_tensors(a, function) for a in self.sample.args)
+        kwargs = {n: map_tensors(a, function) for n, a in self.sample.kwargs.items()}
+        return replace(self, sample=replace(self.sample, args=args, kwargs=kwargs))
 
     def call(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -114,9 +117,17 @@ class SampleRun:
         return ", ".join([*(f"{n}: {one(v)}" for n, v in self.arguments.items()), *map(one, surplus)])
 
 
-def _dense(t: torch.Tensor) -> bool:
-    """Whether no two elements share memory (an expanded tensor's do)."""
-    return all(stride != 0 for stride, size in zip(t.stride(), t.shape, strict=True) if size > 1)
+def _repeated(t: torch.Tensor) -> bool:
+    """Whether elements share memory, as an expanded tensor's do: nothing can be written into it."""
+    return any(stride == 0 and size > 1 for stride, size in zip(t.stride(), t.shape, strict=True))
+
+
+def same_values(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> bool:
+    """The same numbers in the same dtypes and shapes, NaN where NaN is."""
+    return len(a) == len(b) and all(
+        s.shape == t.shape and s.dtype == t.dtype and bool(((s == t) | ((s != s) & (t != t))).all())
+        for s, t in zip(a, b, strict=True)
+    )
 
 
 def map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:

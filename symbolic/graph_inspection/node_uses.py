@@ -10,12 +10,13 @@ out because of it is said in `ModelUses.incomplete`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from ..nested_graphs import named_graphs_within
 from .standard_types import as_text, dtype_name, output_dtypes, schema_at
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ __all__ = [
     "domain_key",
     "model_uses",
     "opset_versions",
+    "placed_graphs",
 ]
 
 FunctionKey = tuple[str, str, str]  # domain, name, overload
@@ -147,6 +149,13 @@ def domain_key(domain: str) -> str:
     return "" if domain == "ai.onnx" else as_text(domain)
 
 
+def placed_graphs(node: onnx.NodeProto, place: str) -> Iterator[tuple[onnx.GraphProto, str]]:
+    """The graphs of a node that stands in `place`, each with its own: "then_branch of 'if1', body of 'loop'"."""
+    for name, graph in named_graphs_within(node):
+        inner = f"{as_text(name)} of {as_text(node.name or node.op_type)!r}"
+        yield graph, f"{inner}, {place if len(place) < 80 else '…'}" if place else inner
+
+
 class _Walk:
     def __init__(self, model: onnx.ModelProto, native: Native) -> None:
         self.uses: list[NodeUse] = []
@@ -240,18 +249,12 @@ class _Walk:
     ) -> list[list[str | None]]:
         """Read a node's graphs; the types of their outputs."""
         found: list[list[str | None]] = []
-        for a in node.attribute:
-            if not (a.HasField("g") or a.graphs):
+        for graph, where in placed_graphs(node, place):
+            if level >= MOST_LEVELS:
+                self.incomplete.append(f"graphs inside of more than {MOST_LEVELS} others")
                 continue
-            for graph in [a.g] * a.HasField("g") + list(a.graphs):
-                if level >= MOST_LEVELS:
-                    self.incomplete.append(f"graphs inside of more than {MOST_LEVELS} others")
-                    continue
-                where = f"{a.name} of {node.name or node.op_type!r}"
-                if place:
-                    where = f"{where}, {place if len(place) < 80 else '…'}"
-                types = self.graph(graph, scopes, imports, where, level + 1)
-                found.append([types.get(o.name) or _find(o.name, scopes) for o in graph.output])
+            types = self.graph(graph, scopes, imports, where, level + 1)
+            found.append([types.get(o.name) or _find(o.name, scopes) for o in graph.output])
         return found
 
     def _standard_outputs(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from .findings import FAILS, HURTS, NOTE, Finding, Severity
 
-__all__ = ["MOST_LINES", "counted", "finding_lines", "rest_line", "short"]
+__all__ = ["Checked", "report_lines", "short"]
 
 MOST_LINES = 10  # of one kind
 _LABELS: dict[Severity, str] = {FAILS: "FAILS", HURTS: "hurts", NOTE: "note"}
@@ -16,14 +17,46 @@ _LONGEST = 400  # characters of a text, and of a name in it: those of a hostile 
 _LONGEST_NAME = 200
 
 
-def counted(findings: Iterable[Finding], words: Mapping[Severity, str]) -> str:
+class Checked(Protocol):
+    """What was found of a model for one runtime.
+
+    `label`: of the lines of `operators`. `title`: of the runtime. `hurting`: what a finding that hurts does.
+    """
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def hurting(self) -> str: ...
+    @property
+    def operators(self) -> Sequence[object]: ...
+    @property
+    def findings(self) -> Sequence[Finding]: ...
+    @property
+    def not_checked(self) -> Sequence[str]: ...
+
+
+def report_lines(checked: Checked) -> list[str]:
+    """All of it. Not escaped: texts of the file are in them."""
+    operators = checked.operators
+    return [
+        *(f"  {checked.label:7} {short(str(operator))}" for operator in operators[:MOST_LINES]),
+        *_rest_line(len(operators) - MOST_LINES, "operators"),
+        f"  runtime {checked.title}: {_counted(checked.findings, checked.hurting) or 'nothing found'}",
+        *_finding_lines(checked.findings),
+        *(f"  not checked: {short(text)}" for text in checked.not_checked),
+    ]
+
+
+def _counted(findings: Iterable[Finding], hurting: str) -> str:
     """`2 would fail, 1 cost speed`."""
     counts = Counter(finding.severity for finding in findings)
-    return ", ".join(f"{counts[s]} {words[s]}" for s in (FAILS, HURTS, NOTE) if counts[s])
+    words: dict[Severity, str] = {FAILS: "would fail", HURTS: hurting, NOTE: "to know"}
+    return ", ".join(f"{counts[s]} {word}" for s, word in words.items() if counts[s])
 
 
-def finding_lines(findings: Sequence[Finding]) -> list[str]:
-    """Not escaped: texts of the file are in them."""
+def _finding_lines(findings: Sequence[Finding]) -> list[str]:
     by_kind: dict[tuple[Severity, str], list[Finding]] = {}
     for finding in findings:
         by_kind.setdefault((finding.severity, finding.kind), []).append(finding)
@@ -46,10 +79,10 @@ def _kind_lines(label: str, kind: str, findings: Iterable[Finding]) -> list[str]
         if advice and advice != before:
             lines.append(f"          → {short(advice)}")
         before = advice
-    return lines + rest_line(len(alike) - MOST_LINES, f"of {kind}")
+    return lines + _rest_line(len(alike) - MOST_LINES, f"of {kind}")
 
 
-def rest_line(count: int, of: str) -> list[str]:
+def _rest_line(count: int, of: str) -> list[str]:
     """What stands in the place of `count` more lines; nothing for none."""
     return [f"          … and {count} more {of} (--json has all)"] if count > 0 else []
 

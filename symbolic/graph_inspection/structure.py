@@ -8,11 +8,11 @@ Model-local functions are not looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
 from .findings import FAILS, Finding, where
-from .node_uses import MOST_LEVELS, NodeUse, domain_key
+from .node_uses import MOST_LEVELS, NodeUse, domain_key, placed_graphs
 from .standard_types import as_text
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class _Walk:
                         "input-not-made", _where(node, place), what, "Export again, or correct the name"
                     )
             read = {name for name in node.input if name}
-            for inner, inner_place in _subgraphs(node, place) if len(scopes) <= MOST_LEVELS else ():
+            for inner, inner_place in placed_graphs(node, place) if len(scopes) <= MOST_LEVELS else ():
                 strict = checked or not domain_key(node.domain)
                 read |= self.graph(inner, inner_place, scopes, checked=strict)
             needs.append([scope.made[name] for name in read if name in scope.made])
@@ -129,13 +129,6 @@ class _Walk:
 
     def _fault(self, kind: str, place: str, what: str, advice: str) -> None:
         self.findings.append(Finding(FAILS, kind, place, what, advice))
-
-
-def _subgraphs(node: onnx.NodeProto, place: str) -> Iterator[tuple[onnx.GraphProto, str]]:
-    for a in node.attribute:
-        for graph in [a.g] * a.HasField("g") + list(a.graphs):
-            inner = f"{as_text(a.name)} of {as_text(node.name or node.op_type)!r}"
-            yield graph, f"{inner}, {place if len(place) < 80 else '…'}" if place else inner
 
 
 def _cycle(needs: Sequence[Sequence[int]]) -> list[int]:

@@ -68,6 +68,27 @@ inline cudaError_t @(Stream stream, In<float> x, Out<float> y) {
 }  // namespace deployops
 """)
 
+# A promise of how large blocks are, as an expression of template parameters.
+BOUNDED = Kernel(
+    SOUND.code.replace(
+        "__global__ void @_kernel",
+        "template <class T, int N>\nconstexpr int @_most = N * int(sizeof(T)) / 4;\n"
+        "template <class T, int N>\n__global__ void __launch_bounds__(@_most<T, N>, 1) @_kernel",
+    )
+    .replace("launch(@_kernel", "launch(@_kernel<float, 64>")
+    # Kernels that promise less lie beside one that promises nothing.
+    .replace(
+        "inline cudaError_t",
+        "__global__ void __launch_bounds__(32) @_before(float*) {}\n__global__ void @_between(float*) {}\n"
+        "__global__ void __launch_bounds__(32) @_behind(float*) {}\ninline cudaError_t",
+    )
+    .replace(
+        "  const int64_t rows",
+        "  for (auto small : {@_before, @_behind}) (void)launch(small, 1, 32, 0, stream, y.data);\n"
+        "  (void)launch(@_between, 1, 1024, 0, stream, y.data);\n  const int64_t rows",
+    )
+)
+
 # A warp for each row, lanes exchanging their sums through shared memory and shuffles.
 WARP = Kernel("""\
 #pragma once
@@ -354,6 +375,15 @@ ALWAYS = {
     "block_too_large": Fault(
         r"blocks of \(2048, 1, 1\) threads; expected 1 … 1024 in all", "dim3(64)", "dim3(2048)"
     ),
+    "block_larger_than_promised": Fault(
+        r"a launch with blocks of 64 threads of the kernel `block_larger_than_promised_kernel<float, 64>`, which promises at "
+        r"most 63",
+        "@_most<T, N>, 1", "@_most<T, N> - 1, 1", BOUNDED
+    ),
+    "dynamic_shared_written_just_beyond": Fault(
+        r"block \(0, 0, 0\): writes [0-3] bytes beyond the end of the dynamic shared memory, which has 252",
+        "size_t(n) * sizeof(float)", "size_t(n) * sizeof(float) - 4",
+    ),
     "grid_too_large": Fault(
         r"grid of \(1, 100000, 1\) blocks", "dim3(unsigned(rows))", "dim3(1, 100000)"
     ),
@@ -483,6 +513,7 @@ ADDRESS = {
 
 SOUND_ONES = {
     "sound": SOUND,
+    "sound_bounded": BOUNDED,
     "sound_warp": WARP,
     "sound_grid": GRID,
     "sound_cuts": CUTS,

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-SOUND = ("sound", "sound_warp", "sound_grid", "sound_cuts", "sound_extremes", "sound_packs")
+from deployops.native.compilers import find_cxx
+
+SOUND = ("sound", "sound_bounded", "sound_warp", "sound_grid", "sound_cuts", "sound_extremes", "sound_packs")
 
 
 def faults(kind: str) -> Any:
@@ -20,6 +22,8 @@ def test_the_sound_kernels_pass(name: str, always: Any) -> None:
 
 
 def test_fault_found_by_every_run(always_fault: str, always: Any) -> None:
+    if always_fault == "block_larger_than_promised" and find_cxx().kind == "clang":
+        pytest.skip("not checked: clang takes no number there that depends on template parameters")
     always.expect(always_fault, faults("ALWAYS"))
 
 

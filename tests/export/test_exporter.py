@@ -407,7 +407,7 @@ def test_an_interrupt_leaves_the_old_file(deploy: Any, tmp_path: Path) -> None:
 
         def forward(self, x: Tensor) -> Tensor:
             Interrupted.calls += 1
-            if Interrupted.calls == 3:  # census, trace, and then: the comparison, when the trial file exists
+            if Interrupted.calls == 5:  # census, two more, trace, and then: the comparison, when the trial file exists
                 raise KeyboardInterrupt
             return x + 1
 

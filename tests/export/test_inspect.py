@@ -103,3 +103,25 @@ def test_a_torchscript_archive_whose_save_raised_is_not_taken_for_a_checkpoint(t
         pytest.skip("this torch leaves nothing behind")
     with pytest.raises(ModelFileError, match="TorchScript archive that was not written to its end"):
         inspect_model(tmp_path / "half.ts")
+
+
+def test_of_a_model_without_a_digest_it_is_said_that_its_bytes_could_not_be_checked(
+    command: Any, tmp_path: Path
+) -> None:
+    import onnx
+
+    from deployops import export_model
+
+    value = onnx.helper.make_tensor_value_info("x", 1, [2])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [value], [value])
+    graph.output[0].name = "y"
+    onnx.save(
+        onnx.helper.make_model(graph, ir_version=10, opset_imports=[onnx.helper.make_opsetid("", 18)]),
+        tmp_path / "m.onnx",
+    )
+    done = command("inspect", tmp_path / "m.onnx")
+    assert done.code == 0
+    [line] = [line for line in done.out.splitlines() if line.startswith("  digest  the model has no digest")]
+    assert "whether it is what was exported cannot be told" in line
+    export_model(torch.nn.ReLU(), ["x:float32[2]"], out=tmp_path / "ours.onnx")
+    assert "no digest" not in command("inspect", tmp_path / "ours.onnx").out

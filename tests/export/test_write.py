@@ -131,7 +131,7 @@ def test_every_truncation_is_found(tmp_path: Path) -> None:
     content = path.read_bytes()
     for length in range(len(content)):
         path.write_bytes(content[:length])
-        with pytest.raises(ModelFileError, match="damaged"):
+        with pytest.raises(ModelFileError, match="damaged" if length else "an empty file"):
             verify_digest(path)
 
 
@@ -151,7 +151,7 @@ def test_the_damages_of_case_38(tmp_path: Path) -> None:
         content[:half] + bytes(half),
     ):
         path.write_bytes(damaged)
-        with pytest.raises(ModelFileError, match="damaged"):
+        with pytest.raises(ModelFileError, match="damaged" if damaged else "an empty file"):
             verify_digest(path)
 
 

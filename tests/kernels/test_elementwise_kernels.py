@@ -39,13 +39,16 @@ def _spacing(want: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _assert_close(got: Tensor, want: Tensor, bound: float, slack: Tensor | None = None) -> None:
-    """`got` is within `bound` ULP of `want`, which is in float64; `slack` comes on top. NaN and ∞ are where they should be."""
+    """`got` is within `bound` ULP of `want`, which is in float64; `slack` comes on top. NaN, ∞ and the signs of zeros are what they
+    should be."""
     assert got.shape == want.shape
     rounded = want.to(got.dtype)
     assert torch.equal(got.isnan(), want.isnan())
     assert torch.equal(got[got.isinf()], rounded[rounded.isinf()])
     finite = rounded.isfinite()
     assert torch.equal(got.isfinite(), finite)
+    zero = want == 0
+    assert torch.equal(got.signbit()[zero], want.signbit()[zero]), "the sign of a zero"
     w, g = want[finite], got[finite].double()
     if not len(w):
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -130,3 +131,25 @@ def test_one_that_is_overwritten_before_it_is_loaded_is_no_trouble(
 def test_a_library_that_is_gone(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         current_library(tmp_path / "absent.so")
+
+
+def test_a_part_of_a_library(build: Callable[[int, Path], None], tmp_path: Path) -> None:
+    """The loader maps it all the same, and the process is killed where it reads what is not there."""
+    path = tmp_path / "libsame.so"
+    build(1, path)
+    whole = path.read_bytes()
+    for part in (0.02, 0.3, 0.6):
+        path.write_bytes(whole[: int(part * len(whole))])
+        with pytest.raises(UsageError, match="a damaged ELF file"):
+            current_library(path)
+
+
+def test_a_library_for_another_machine(build: Callable[[int, Path], None], tmp_path: Path) -> None:
+    """The loader says that there is no such file."""
+    path = tmp_path / "libsame.so"
+    build(1, path)
+    content = bytearray(path.read_bytes())
+    content[18] = 183 if content[18] != 183 else 62  # e_machine: EM_AARCH64, EM_X86_64
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=f"is a library for .*; this machine is {platform.machine()}"):
+        current_library(path)

@@ -199,6 +199,23 @@ def test_an_output_bound_over_its_input_or_at_any_address(
     np.testing.assert_array_equal(both, want)
 
 
+@pytest.mark.parametrize("start", [0, 3])
+def test_an_output_that_the_kernel_allocates_is_bound_over_its_input(
+    start: int, pack_library: Library
+) -> None:
+    opened_session = opened(
+        pack_library.path, model([pack_node("RepeatLast", "x", times=2)], {"x": TensorProto.FLOAT})
+    )
+    x = np.arange(1, 9, dtype=np.float32).reshape(2, 4)
+    memory = np.zeros(32, np.float32)
+    memory[start : start + 8] = x.ravel()
+    binding = opened_session.io_binding()
+    binding.bind_input("x", "cpu", 0, np.float32, x.shape, memory[start:].ctypes.data)
+    binding.bind_output("y", "cpu", 0, np.float32, [2, 8], memory.ctypes.data)
+    opened_session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(memory[:16].reshape(2, 8), np.repeat(x, 2, -1))
+
+
 # A cache of 256 MiB, bound as input and output of an operator that writes into it; there is memory for no second one.
 BOUND_CACHE = """
 import resource, sys

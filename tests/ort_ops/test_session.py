@@ -152,7 +152,7 @@ def test_wrong_library_path(save: Any, tmp_path: Path) -> None:
     assert "no such file" in refused(path, UsageError, libraries=[tmp_path / "libnothere.so"])
     text = tmp_path / "text.so"
     text.write_text("not a library")
-    assert "does not load" in refused(path, UsageError, libraries=[text])
+    assert "is no library" in refused(path, UsageError, libraries=[text])
 
 
 def test_library_of_another_kind(save: Any, tmp_path: Path) -> None:

@@ -288,3 +288,12 @@ def test_a_usual_size_is_never_beyond_the_bound(usual: int) -> None:
     (formula,) = rule.cases[1,]
     for size in (0, 1, 7, 10**6):
         assert dims.evaluate(formula, {"d0_0": size}) == min(usual, size)
+
+
+def test_a_bound_that_refuses_is_named_where_the_usual_size_is_asked_for() -> None:
+    from deployops.symbolic.fake_run import TensorInfo, run_fake
+
+    op = positives(bound=raises(ValueError("no such sizes")), usual=numel)
+    given = {"x": TensorInfo("float32", (40,))}
+    with pytest.raises(DeclarationError, match=r"@op\.bound raises ValueError: no such sizes"):
+        run_fake(op, given, {"most": 3}, {}, "usual")

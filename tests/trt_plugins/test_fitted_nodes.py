@@ -90,6 +90,7 @@ def test_a_fitted_export_is_no_damaged_one(tmp_path: Path) -> None:
 
     from deployops import export_model, inspect_model
     from deployops.errors import ModelFileError
+    from deployops.symbolic.graph_inspection.file_kind import UNVERIFIED
     from deployops.trt_plugins.engines.source_model import read_source_model
 
     file = tmp_path / "m.onnx"
@@ -103,11 +104,11 @@ def test_a_fitted_export_is_no_damaged_one(tmp_path: Path) -> None:
     onnx.save(exported, str(edited))
     assert fit_plugin_nodes(exported, [PLUGIN])
     onnx.save(exported, str(fitted))
-    assert read_source_model(fitted).modified == ""
+    assert read_source_model(fitted).provenance == UNVERIFIED
     assert "for TensorRT alone" in inspect_model(fitted).summary()
     for refuse in (read_source_model, inspect_model):
         with pytest.raises(ModelFileError, match="allow-modified"):
             refuse(edited)
-    assert "digest does not hold" in read_source_model(edited, allow_modified=True).modified
+    assert "digest does not hold" in read_source_model(edited, allow_modified=True).provenance
     found = inspect_model(edited, allow_modified=True)
     assert (found.digest, "digest does not hold" in found.summary()) == ("", True)

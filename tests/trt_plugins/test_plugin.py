@@ -72,7 +72,7 @@ def test_what_is_no_attribute_of_the_operator_is_refused_with_operator_node_and_
 ) -> None:
     node = NODE.format("Attributes")
     assert said["missing"] == node + "attribute `count` is missing, and has no default"
-    assert said["wrong type"] == node + f"attribute `count` has field type {FLOAT32}; expected integers"
+    assert said["wrong type"] == node + "attribute `count` is float32; expected integers"
     assert said["several values"] == node + "attribute `count` holds 2 values; expected one"
     assert said["another declaration"].startswith(node + "the engine was built with another declaration")
 

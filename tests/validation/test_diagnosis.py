@@ -21,6 +21,7 @@ from deployops.validation.backends import BACKENDS, Request
 from deployops.validation.backends.torch import evaluating
 from deployops.validation.diagnosis import before, explain, float16_overflow
 from deployops.validation.diagnosis.file_values import inside_file
+from deployops.validation.diagnosis.training_mode import modules_in_training
 from deployops.validation.original import Original
 from deployops.validation.record import Finding
 
@@ -73,7 +74,7 @@ def kinds(findings: list[Finding]) -> list[str]:
 
 
 def nodes_before(*nodes: Any, constants: dict[str, Any] | None = None) -> list[Finding]:
-    return before(lambda v: v, graph_of(list(nodes), constants=constants), [])
+    return before(lambda v: v, graph_of(list(nodes), constants=constants))
 
 
 def dropout(*inputs: str) -> Any:
@@ -129,7 +130,7 @@ def test_nodes_of_inner_graphs_and_of_functions_are_read_too() -> None:
         [helper.make_node("Bernoulli", ["a"], ["b"])],
         [helper.make_opsetid("", 20)],
     )
-    assert kinds(before(lambda v: v, graph_of(), [], [function])) == ["randomness"]
+    assert kinds(before(lambda v: v, graph_of(), [function])) == ["randomness"]
 
 
 def test_nodes_that_are_not_random_are_innocent() -> None:
@@ -153,10 +154,12 @@ class Dropped(nn.Module):
 
 
 def test_a_module_in_training_mode() -> None:
-    [found] = before(Dropped().train(), graph_of(), [])
+    net = Dropped().train()
+    training = modules_in_training(net)
+    [found] = before(net.eval(), graph_of(), training=training)
     assert found.kind == "training mode"
-    assert "compared in eval mode" in found.text
-    assert before(Dropped().eval(), graph_of(), []) == []
+    assert "(Dropped, drop, norm); it is compared in eval mode" in found.text
+    assert before(net, graph_of()) == []
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -167,7 +170,7 @@ def test_a_program_traced_in_training_mode(how: str, training: bool) -> None:
         model: Any = torch.export.export(net, (x(3, 4),)).module()
     else:
         model = torch.jit.trace(net, (x(3, 4),), check_trace=False)
-    found = before(model, graph_of(), [])
+    found = before(model, graph_of())
     assert kinds(found) == ["training mode"] * training
     if training:
         assert "cannot be switched off" in found[0].text
@@ -198,14 +201,15 @@ class _Always(nn.Module):
 def test_randomness_of_the_original_is_named_with_its_module() -> None:
     net = seeded(Noisy())
     [found] = of(net, net, x(4, 8))
-    assert found.kind == "randomness"
-    assert "`block.1`" in found.text
-    assert "dropout" in found.text or "bernoulli" in found.text
+    assert found.kind == "training mode"
+    assert "F.dropout in `block.1` (_Always)" in found.text
 
 
 def test_an_inactive_dropout_is_not_randomness() -> None:
     net = seeded(Noisy(False))
-    assert "randomness" not in kinds(of(net, lambda v: net(v) * 1.5, x(4, 8)))
+    found = kinds(of(net, lambda v: net(v) * 1.5, x(4, 8)))
+    assert "randomness" not in found
+    assert "training mode" not in found
 
 
 def test_a_candidate_that_differs_from_itself() -> None:
@@ -390,3 +394,38 @@ def test_a_division_by_what_became_0_is_no_overflow(divisor: list[float], told: 
     found = float16_overflow._in_the_file(graph, lambda names: values)
     assert found is not None
     assert told in found[1]
+
+
+def test_wrong_numbers_that_follow_from_an_inf_inside_the_file_are_told_as_overflow() -> None:
+    """x / norm(x) is 0 where the norm is Inf: no output shows it."""
+    nodes = [
+        helper.make_node("Mul", ["x", "x"], ["square"], name="/norm/Mul"),
+        helper.make_node("Div", ["x", "square"], ["y"], name="/norm/Div"),
+    ]
+    values = (x(2, 16) * 1000).half()
+    with np.errstate(all="ignore"):
+        inside = {"x": values.numpy(), "square": values.numpy() * values.numpy()}
+
+    def explained(known: dict[str, Any]) -> list[str]:
+        found = of(
+            Squares(),
+            lambda v: v * 0,
+            values,
+            graph=graph_of(nodes, TensorProto.FLOAT16),
+            file_values=lambda names: {n: known[n] for n in ("x", *names) if n in known},
+        )
+        return [f.text for f in found if f.kind == "float16 overflow"]
+
+    [text] = explained(inside)
+    assert "wrong numbers follow from it in y" in text
+    assert "beyond 65,504" in text
+    assert not explained({**inside, "square": np.ones((2, 16), np.float16)})
+
+
+def test_a_mask_of_infinities_is_no_overflow() -> None:
+    mask = numpy_helper.from_array(np.array([0, -np.inf], np.float16), "mask")
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["s", "mask"], ["y"], name="masked")], "g", [], [], [mask]
+    )
+    values = {"s": np.ones(2, np.float16), "y": np.array([1, -np.inf], np.float16)}
+    assert float16_overflow._in_the_file(graph, lambda names: values) is None

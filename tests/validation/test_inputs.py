@@ -16,9 +16,9 @@ from torch import nn
 
 from deployops.errors import UsageError
 from deployops.export.inputs.signature import signature_from_specs
+from deployops.symbolic.memory_layouts import LAYOUTS, copied, laid_out
 from deployops.validation import Sample
 from deployops.validation.inputs.distributions import FULL, QUICK, drawn
-from deployops.validation.inputs.layouts import LAYOUTS, copied, laid_out
 from deployops.validation.inputs.samples import resolve
 from deployops.validation.inputs.sizes import (
     MOST_GROWN_BYTES,

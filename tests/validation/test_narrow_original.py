@@ -75,3 +75,42 @@ def test_an_overflow_inside_the_file_is_a_failure(lost: float) -> None:
     assert cell.verdict == "failed"
     assert "1 of 2 elements Inf or NaN, and finite in the original" in cell.reason
     assert compare_output("s", "y", "b", want.astype(np.float32), expected).verdict == "not checked"
+
+
+def test_the_original_runs_once_for_a_sample_that_is_repeated_or_nudged() -> None:
+    class Counted(nn.Module):
+        calls = 0
+
+        def forward(self, x: torch.Tensor, k: int) -> torch.Tensor:
+            self.calls += 1
+            return torch.tanh(x) * k
+
+    model, copy = Counted(), Counted()
+    made = NarrowOriginal(model, torch.float32, copy, torch.float16, {})
+    x = torch.linspace(-2, 2, 9).half()
+    for value in (x, x, x * (1 + 2**-10)):
+        made(value, 2)
+    assert (model.calls, copy.calls) == (1, 3)
+    made(x * 2, 2)
+    made(x * 2, 3)
+    assert model.calls == 3
+
+
+def test_a_sample_of_the_same_shapes_that_overflows_is_still_noticed() -> None:
+    made = NarrowOriginal(Normed(), torch.float32, _Half(Normed()), torch.float16, {})
+    assert made(torch.tensor([[0.03, 0.04]]).half()).isfinite().all()
+    assert not made.keeps_range
+    np.testing.assert_allclose(
+        made(torch.tensor([[300.0, 400.0]]).half()).float().numpy(), [[0.6, 0.8]], atol=1e-3
+    )
+    assert made.keeps_range
+
+
+class _Half(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.inner(x.half())
+        return out

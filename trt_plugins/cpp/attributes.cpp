@@ -19,9 +19,16 @@ void append(const PluginField& field, std::vector<To>& to) {
   }
 }
 
+// In the words of ONNX and NumPy; by number, as older headers lack the later ones.
+std::string name_of(PluginFieldType type) {
+  constexpr const char* names[] = {"float16", "float32", "float64",      "int8",     "int16", "int32", "a string",
+                                   "dims",    "of no type", "bfloat16", "int64", "float8", "int4",  "float4"};
+  const size_t number = size_t(type);
+  return number < sizeof names / sizeof *names ? names[number] : "of field type " + std::to_string(number);
+}
+
 [[noreturn]] void refuse_type(const PluginField& field, const char* expected) {
-  throw InputError(std::string("attribute `") + field.name + "` has field type " + std::to_string(int(field.type)) +
-                   "; expected " + expected);
+  throw InputError(std::string("attribute `") + field.name + "` is " + name_of(field.type) + "; expected " + expected);
 }
 
 std::vector<int64_t> integers(const PluginField& field) {
@@ -48,7 +55,7 @@ std::vector<double> reals(const PluginField& field) {
 
 // ONNX parsers count a NUL at the end.
 std::string text_of(const PluginField& field) {
-  if (field.type != PluginFieldType::kCHAR) refuse_type(field, "text (CHAR)");
+  if (field.type != PluginFieldType::kCHAR) refuse_type(field, "a string");
   std::string text(static_cast<const char*>(field.data), size_t(field.length));
   if (!text.empty() && text.back() == '\0') text.pop_back();
   return text;

@@ -30,14 +30,17 @@ _CPP = _HERE / "cpp"
 _DEVICE = ("context", "memory", "block", "meetings", "races", "undefined", "device")
 _NAME = "libdeployops_emulated.so"
 
+# DWARF 4: addr2line takes the files of 5 for their neighbours now and then.
 _FLAGS = (
-    "-std=c++17", "-O2", "-g1", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno", "-pthread",
+    "-std=c++17", "-O2", "-g1", "-gdwarf-4", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno", "-pthread",
     "-Wall", "-Wextra", "-Wno-unknown-pragmas", "-Wno-psabi",
 )  # fmt: skip
 # Answered by undefined.cpp.
 _UNDEFINED = ("-fsanitize=alignment,bounds,integer-divide-by-zero,shift", "-fno-sanitize-recover=all")
 # Few blocks and few short indices: grids are gone over several times, and 64-bit indices used, by small samples too.
 SMALL_LIMITS = ("-DDEPLOYOPS_MOST_BLOCKS=24", "-DDEPLOYOPS_MOST_SHORT_INDICES=256")
+# For tensors of 2^31 elements, and for a smaller one that takes the same way.
+LARGE_LIMITS = ("-DDEPLOYOPS_MOST_SHORT_INDICES=0x100000",)
 # Without object-size: what it finds, AddressSanitizer finds too, and says more.
 _ADDRESS = (
     "-fsanitize=address,undefined", "-fno-sanitize=object-size", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer",
@@ -70,6 +73,7 @@ def build(
     operators: Sequence[Operator],
     *,
     sanitize: Sanitizer | None = None,
+    large: bool = False,
     cxx: str | None = None,
     jobs: int | None = None,
     progress: Callable[[int, int, str], None] | None = None,
@@ -78,6 +82,7 @@ def build(
 
     Args:
         sanitize: "address": AddressSanitizer and UndefinedBehaviorSanitizer; "thread": the detector of races.
+        large: grids as large as on a device, for huge tensors of which only some blocks are run.
         cxx: the C++ compiler; None: $CXX, else g++, else clang++.
         progress: called as objects are done: how many, of how many, which.
 
@@ -93,7 +98,9 @@ def build(
     failed: dict[str, DeployOpsError] = {}
     for op in operators:
         try:
-            jobs_of[op.name] = _kernel_job(op, compiler, sanitize)
+            jobs_of[op.name] = _kernel_job(
+                op, compiler, kernel_flags(sanitize, LARGE_LIMITS if large else SMALL_LIMITS)
+            )
         except DeployOpsError as e:  # noqa: PERF203
             failed[op.name] = e
     tasks: list[_Task] = [
@@ -132,7 +139,7 @@ def build(
     )
 
 
-def _kernel_job(op: Operator, compiler: Compiler, sanitize: Sanitizer | None) -> CompileJob:
+def _kernel_job(op: Operator, compiler: Compiler, flags: tuple[str, ...]) -> CompileJob:
     from ...native.data_sizes import sized_by_kernel
     from ...native.signature import check_compilable
 
@@ -143,7 +150,7 @@ def _kernel_job(op: Operator, compiler: Compiler, sanitize: Sanitizer | None) ->
         name=f"{op.name} (emulated)",
         source=cuda_entries(op, kernel.name, sized_by_kernel(op)),
         compiler=compiler,
-        flags=kernel_flags(sanitize),
+        flags=flags,
         include_dirs=(_CPP / "include", INCLUDE, kernel.parent),
     )
 
@@ -173,9 +180,11 @@ def compiled(cache: Cache, job: CompileJob, op: Operator) -> Path | DeployOpsErr
         )
 
 
-def kernel_flags(sanitize: Sanitizer | None = None) -> tuple[str, ...]:
+def kernel_flags(
+    sanitize: Sanitizer | None = None, limits: tuple[str, ...] = SMALL_LIMITS
+) -> tuple[str, ...]:
     """How code is compiled that the emulation runs."""
-    flags = (*_runtime_flags(sanitize), *SMALL_LIMITS)
+    flags = (*_runtime_flags(sanitize), *limits)
     if sanitize == "address":
         return (*flags, *_ADDRESS)
     return (*flags, *_UNDEFINED, *(("-fsanitize=thread",) if sanitize == "thread" else ()))

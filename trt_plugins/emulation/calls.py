@@ -14,7 +14,10 @@ NAN, LARGE, LOW, ZERO = 0xFF, 0x7B, 0xFB, 0x00
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A tensor. `content`: of an input; None for an output, which begins as the call says."""
+    """A tensor. `content`: of an input; None for an output, which begins as the call says.
+
+    `zeros`: bytes at its beginning that are 0 and that nobody looks at; `content`, and what an output is read for, is the rest.
+    """
 
     name: str
     sizes: tuple[int, ...]
@@ -23,6 +26,7 @@ class Memory:
     size: int  # bytes
     content: bytes | None = None
     overwritten: bool = False
+    zeros: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,8 @@ class Call:
         operator, row: number in the library; of the combination of dtypes.
         attributes: ONNX type and value, in the order of the declaration.
         outputs: memory, or the number of the input that is overwritten.
+        large: where only some blocks are run (`LargeRun` of device.h): the elements of the largest tensor, and how many of
+            them, at its end, are to be computed.
     """
 
     operator: int
@@ -84,12 +90,14 @@ class Call:
     inputs: tuple[Memory | None, ...]
     attributes: tuple[tuple[str, Any], ...]
     outputs: tuple[Memory | int, ...]
+    large: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """`refused`: the launcher takes no such inputs. `failed`: what a thread, or a launch, did wrong."""
+    """`refused`: the launcher takes no such inputs. `failed`: what a thread, or a launch, did wrong. `blocks`: launched."""
 
     outcome: Literal["done", "refused", "failed"]
     text: str = ""
     outputs: tuple[bytes, ...] = ()
+    blocks: int = 0

@@ -15,9 +15,10 @@ from pathlib import Path
 from ...errors import DeployOpsError
 from ...native.compilers import find_binutils
 from ...native.dependencies import actual_path
+from ...native.nvcc_output import readable_names
 from ...native.processes import run
 
-__all__ = ["end_of_process", "with_places"]
+__all__ = ["end_of_process", "with_kernel_names", "with_places"]
 
 _ROLE = re.compile(r"(?:/proc/self/cwd/|\./)?include-(\d+)/([^\s:,;)]+)")
 _FRAME = re.compile(r"^\s*#\d+ 0x[0-9a-f]+ in (.+?) (\S*include-\d+/\S+)$", re.MULTILINE)
@@ -65,9 +66,21 @@ def _kernel(library: Path, offset: str) -> str:
         done = run([find_binutils("addr2line"), "-f", "-C", "-e", library, offset], limit=60)
     except DeployOpsError:
         return f"at offset {offset} of {library.name}"
-    name = done.out.partition("\n")[0].replace("(anonymous namespace)::", "").removeprefix("void ")
-    name = _without_parameters(name).removeprefix("deployops::")
+    name = _short(done.out.partition("\n")[0])
     return f"`{name}`" if name.strip("?") else f"at offset {offset} of {library.name}"
+
+
+def with_kernel_names(text: str) -> str:
+    """A message with symbols of kernels replaced by their names: `` `_ZN9deployops5snakeE…` `` -> `` `snake` ``."""
+    found = tuple(dict.fromkeys(re.findall(r"`(_Z\w+)`", text)))
+    for symbol, name in readable_names(found).items():
+        text = text.replace(f"`{symbol}`", f"`{_short(name)}`")
+    return text
+
+
+def _short(name: str) -> str:
+    name = name.replace("(anonymous namespace)::", "").removeprefix("void ")
+    return _without_parameters(name).removeprefix("deployops::")
 
 
 def _without_parameters(name: str) -> str:

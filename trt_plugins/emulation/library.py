@@ -75,7 +75,7 @@ class EmulatedLibrary:
 
     def tactics(self, op: Operator) -> int:
         """How many ways the kernel has to compute the same."""
-        number = self._number(op)
+        number = self.number(op)
         self._start()
         return self._tactics[number]
 
@@ -114,16 +114,20 @@ class EmulatedLibrary:
         """
         if isinstance(op, str):
             op = self._operator(op)
-        number = self._number(op)
+        number = self.number(op)
         manner = Manner(tactic, seed, workers, layout, fill)
         call, expected = packed(op, number, args, kwargs or {}, manner, like)
+        return unpacked(op, self.answer(op, call).outputs, expected)
+
+    def answer(self, op: Operator, call: Call) -> Reply:
+        """What comes of a call as `packed` makes it. Raises as `run`."""
         reply = self._answer(call, op)
         if reply.outcome == "refused":
             raise KernelRefusal(f"{op.name}: {reply.text}")
         if reply.outcome == "failed":
             folders = self.built.folders[op.name]
             raise KernelFault(f"{op.name}: {with_places(reply.text, self.built.path, folders)}")
-        return unpacked(op, reply.outputs, expected)
+        return reply
 
     def _operator(self, name: str) -> Operator:
         if name not in self._operators:
@@ -132,7 +136,8 @@ class EmulatedLibrary:
             )
         return self._operators[name]
 
-    def _number(self, op: Operator) -> int:
+    def number(self, op: Operator) -> int:
+        """Of an operator in the library. Raises what its build failed with, or UsageError where it lacks it."""
         if op.name in self.built.failed:
             raise self.built.failed[op.name]
         self._operator(op.name)

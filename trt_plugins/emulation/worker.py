@@ -39,6 +39,15 @@ class _Library:
             ctypes.c_int,
             ctypes.c_char_p,
         )
+        self._c.deployops_emulated_large_memory.restype = ctypes.c_void_p
+        self._c.deployops_emulated_large_memory.argtypes = (
+            ctypes.c_size_t,
+            ctypes.c_size_t,
+            ctypes.c_int,
+            ctypes.c_char_p,
+        )
+        self._c.deployops_emulated_large.argtypes = (ctypes.c_uint64, ctypes.c_uint64)
+        self._c.deployops_emulated_blocks.restype = ctypes.c_uint64
         self._c.deployops_emulated_fill.argtypes = (ctypes.c_ubyte,)
         self._c.deployops_emulated_run.argtypes = (
             ctypes.c_size_t,
@@ -65,6 +74,7 @@ class _Library:
         manner = call.manner
         self._layout = manner.layout
         self._c.deployops_emulated_fill(manner.fill)
+        self._c.deployops_emulated_large(*call.large)
         try:
             packed, outputs = operator_call(call, self._place, held)
             text = ctypes.create_string_buffer(_TEXT_SIZE)
@@ -83,8 +93,14 @@ class _Library:
             made = []
             for ref, output in zip(outputs, call.outputs, strict=False):
                 memory = call.inputs[output] if isinstance(output, int) else output
-                made.append(ctypes.string_at(ref.data, memory.size) if memory and memory.size else b"")
-            return Reply("done", outputs=tuple(made))
+                made.append(
+                    ctypes.string_at(ref.data + memory.zeros, memory.size - memory.zeros)
+                    if memory and memory.size
+                    else b""
+                )
+            return Reply("done", outputs=tuple(made), blocks=self._c.deployops_emulated_blocks())
+        except MemoryError as e:
+            return Reply("refused", str(e))
         finally:
             self._c.deployops_emulated_release()
 
@@ -97,18 +113,23 @@ class _Library:
         held.append(sizes)
         writable = memory.content is None or memory.overwritten
         alignment = self._layout.alignment if offset is None else 16
-        address = self._c.deployops_emulated_memory(
-            memory.size,
-            max(alignment, memory.item_size),
-            offset or 0,
-            alignment != 0,
-            writable,
-            memory.name.encode(),
-        )
+        if memory.zeros:
+            address = self._c.deployops_emulated_large_memory(
+                memory.size, memory.zeros, writable, memory.name.encode()
+            )
+        else:
+            address = self._c.deployops_emulated_memory(
+                memory.size,
+                max(alignment, memory.item_size),
+                offset or 0,
+                alignment != 0,
+                writable,
+                memory.name.encode(),
+            )
         if address is None:
             raise MemoryError(f"no memory for {memory.name}: {memory.size} bytes")
         if memory.content:
-            ctypes.memmove(address, memory.content, memory.size)
+            ctypes.memmove(address + memory.zeros, memory.content, len(memory.content))
         ref.data, ref.sizes, ref.rank, ref.dtype = address, sizes, len(memory.sizes), memory.dtype
 
 

@@ -7,27 +7,28 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import DeployOpsError, NotCheckedError, UsageError
 from ...native.file_contents import FILES, State, file_state
+from ...native.kernel_manifest import manifest_path
 from ...native.output_files import replace_file
 from ...symbolic.plugin_attributes import PLUGIN_ATTRIBUTES
-from ..manifest import manifest_path
+from ..inspection.standard_nodes import means_another
+from ..library_manifest import PluginManifest, of_registry, read_plugins
 from .cache import EngineCache, cache_key
 from .child import WorkerEnd, ask_worker
 from .engine import Engine
 from .flavor import TensorRT, find_tensorrt
 from .host import platform_name
+from .inspected import Inspected, inspected, listed
 from .messages import explain_crash, explain_end, explain_late, warnings_in
 from .prepared import prepare_model
 from .profiles import Profiles, holds_values, resolve_profiles
 from .record import EngineRecord, Flavor, PluginFile
 from .request import BuildRequest, expect_other_files, read_request
-from .sidecar import write_sidecar
-from .silent_faults import silent_faults
+from .sidecar import engine_file, write_sidecar
 from .source_model import STANDARD_DOMAINS, SourceModel, graphs_of, read_source_model
 from .time_limit import TimeLimit
 
@@ -39,10 +40,7 @@ __all__ = ["BuildError", "Engine", "build_engine"]
 Progress = Callable[[str], None]
 Preflight = Callable[[SourceModel], object]
 
-# The parser of TensorRT goes by the type alone. Of these domains it means to take the operators for its own ...
-_PARSERS_OWN = (*STANDARD_DOMAINS, "com.microsoft", "trt", "TRT")
-# ... but ONNX Runtime's Attention, say, is not ONNX's: of the types that both have, these mean the same.
-_SAME_IN_BOTH = ("DequantizeLinear", "Gelu", "Pad", "QuantizeLinear", "Range", "Trilu")
+_NOTHING = Inspected()
 
 
 class BuildError(DeployOpsError):
@@ -217,13 +215,15 @@ class _Building:
         start = time.perf_counter()
         if request.precision != "as exported":
             self.told(f"preparing {self.source.path.name} for {request.precision}")
+        manifests = self._manifests()
         prepared = prepare_model(
-            self.source, request.precision, folder, keep=request.keep_float32, plugins=request.plugins
+            self.source, request.precision, folder, keep=request.keep_float32, plugins=manifests
         )
-        fault, told = silent_faults(prepared.proto, tensorrt, request.plugins, request.archs)
-        if fault:
+        known = inspected(prepared.proto, tensorrt, manifests, request.archs)
+        if known.silent:
             raise BuildError(
-                f"{tensorrt.name} would build of {self.source.path.name} what runs otherwise, or not at all, without a word:{fault}"
+                f"{tensorrt.name} would build of {self.source.path.name} what runs otherwise, or not at all, without a word:"
+                f"{listed(known.silent)}"
             )
         plan = folder / "engine"
         timing_cache = request.timing_cache
@@ -248,15 +248,17 @@ class _Building:
                 "timing_cache": None
                 if timing_cache is None
                 else {"path": str(timing_cache), "lock": str(self.cache.lock_file(timing_cache))},
-            }
+            },
+            known,
         )
         if end.outcome != "built":
-            raise BuildError(explain_end(end, self.source, tensorrt, request.plugins, request.workspace))
+            text = explain_end(end, self.source, tensorrt, request.plugins, request.workspace)
+            raise BuildError(text + known.besides(text))
         after = _states(self.states)
         changed = [path.name for path, state in self.states.items() if after[path] != state]
         if changed:  # else the record, and the cache, would promise what the engine was not built from
             raise BuildError(f"{', '.join(changed)} changed while the engine was built: build it again")
-        notes = (*([self.source.modified] if self.source.modified else []), *self.resolved.notes)
+        notes = (*([self.source.provenance] if self.source.provenance else []), *self.resolved.notes)
         plugins = tuple(
             PluginFile(path.name, FILES.digest(str(path)), request.embed) for path in request.plugins
         )
@@ -265,10 +267,11 @@ class _Building:
             plugins = plugins if request.embed else ()
         gpu = end.details["gpu"] if tensorrt.flavor == "tensorrt" else None
         archs = request.archs if gpu is None else (gpu["arch"],)
+        file = engine_file(plan)
         record = EngineRecord(
             engine=request.out.name,
-            sha256=_digest(plan),
-            bytes=plan.stat().st_size,
+            sha256=file.sha256,
+            bytes=file.bytes,
             flavor=tensorrt.flavor,
             tensorrt=end.details["version"],
             platform=platform_name(),
@@ -286,13 +289,23 @@ class _Building:
             outputs=self.source.outputs,
             workspace=request.workspace,
             build_seconds=round(time.perf_counter() - start, 3),
-            warnings=(*notes, *prepared.warnings, *told, *warnings_in(end.said, self.source)),
+            warnings=(*notes, *prepared.warnings, *known.warnings, *warnings_in(end.said, self.source)),
             in_place=request.in_place,
         )
         return plan, record, tuple(end.details["passing"])
 
-    def _ask(self, question: Mapping[str, Any]) -> WorkerEnd:
-        """Raises for every end that is not the model's fault."""
+    def _manifests(self) -> list[PluginManifest]:
+        """What is known of the libraries: of one without a manifest, what TensorRT's registry says once it is loaded."""
+        manifests = [read_plugins(path) for path in self.request.plugins]
+        if all(m.plugins is not None for m in manifests):
+            return manifests
+        plugins = [str(path) for path in self.request.plugins]
+        end = self._ask({"do": "plugins", "plugins": plugins, "in_place": self.request.in_place})
+        found = end.details["plugins"]
+        return [of_registry(m, found.get(str(m.path), ())) if m.plugins is None else m for m in manifests]
+
+    def _ask(self, question: Mapping[str, Any], known: Inspected = _NOTHING) -> WorkerEnd:
+        """Raises for every end that is not the model's fault. `known`: what to say besides."""
         end = ask_worker(self.tensorrt, question, self.told, limit=self.time_limit.left)
         if end.outcome == "late":
             raise BuildError(explain_late(end, self.tensorrt, self.time_limit.seconds))
@@ -304,9 +317,11 @@ class _Building:
                 "with that text, and build with another version"
             )
         if end.outcome == "crashed":
-            raise BuildError(explain_crash(end, self.tensorrt))
+            text = explain_crash(end, self.tensorrt)
+            raise BuildError(text + known.besides(text))
         if end.outcome == "usage":
-            raise UsageError(explain_end(end, self.source, self.tensorrt, self.request.plugins))
+            text = explain_end(end, self.source, self.tensorrt, self.request.plugins)
+            raise UsageError(text + known.besides(text))
         return end
 
 
@@ -327,14 +342,8 @@ def _identity(plugin: Path) -> list[str | None]:
 
 def _custom_types(proto: onnx.ModelProto) -> list[str]:
     """Types of the nodes that are somebody's own, and mean something else than ONNX's of that type."""
-    import onnx
-
-    def own(node: onnx.NodeProto) -> bool:
-        if node.domain == "com.microsoft":
-            return node.op_type not in _SAME_IN_BOTH and onnx.defs.has(node.op_type)
-        return node.domain not in _PARSERS_OWN
-
-    return sorted({node.op_type for graph in graphs_of(proto) for node in graph.node if own(node)})
+    nodes = (node for graph in graphs_of(proto) for node in graph.node)
+    return sorted({node.op_type for node in nodes if means_another(node.domain, node.op_type)})
 
 
 def _attributes(proto: onnx.ModelProto) -> dict[str, list[str]]:
@@ -349,11 +358,3 @@ def _attributes(proto: onnx.ModelProto) -> dict[str, list[str]]:
         ):
             found.setdefault(node.op_type, set()).update(a.name for a in node.attribute)
     return {kind: sorted(names - PLUGIN_ATTRIBUTES) for kind, names in found.items()}
-
-
-def _digest(path: Path) -> str:
-    digest = sha256()
-    with path.open("rb") as stream:
-        while chunk := stream.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()

@@ -20,6 +20,7 @@ from ...native.cache_entries import own_folder
 from ...native.cache_store import Store
 from ...native.file_contents import FILES
 from ...native.file_lock import locked_file
+from ...native.plan_record import our_files
 from ...native.store_fallback import Stores
 from .record import EngineRecord, KeptFloat32, PluginFile, TensorRecord
 
@@ -43,8 +44,7 @@ def own_files() -> list[Path]:
 
     Whole packages: what a check imports, at its head or on its way, is nowhere else (tests/test_structure.py).
     """
-    inside = (path for package in _PACKAGES for path in (_ROOT / package).rglob("*"))
-    return sorted(path for path in (_ROOT / "errors.py", *inside) if path.suffix in (".py", ".json"))
+    return [_ROOT / "errors.py", *our_files(_PACKAGES, (".py", ".json"))]
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from .profile_text import profile_text
 from .record import EngineRecord
 from .sidecar import sidecar_path
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "gpus"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Engine:
         how = "built before, taken from the cache" if self.cached else f"{record.build_seconds:.1f} s"
         lines = [
             f"{self.path}  ({shown_bytes(record.bytes)}, {NAMES[record.flavor]} {record.tensorrt}, {how})",
-            f"  for       {_gpus(record)}",
+            f"  for       {gpus(record)}",
             f"  types     {_types(record)}",
             *(f"  {'profile' if k == 0 else '':9} {profile_text(p)}" for k, p in enumerate(record.profiles)),
             *(
@@ -61,11 +61,13 @@ class Engine:
         return "\n".join(lines)
 
 
-def _gpus(record: EngineRecord) -> str:
+def gpus(record: EngineRecord) -> str:
+    """Which GPUs it was built for."""
     if record.hardware_compatible == "ampere+":
         return "compute capability 8.0 and newer"
     listed = ", ".join(record.archs)
-    return f"{listed} ({record.gpu})" if record.gpu else listed
+    same = ", and others of the same compute capability" if record.hardware_compatible else ""
+    return f"{listed} ({record.gpu}{same})" if record.gpu else listed + same
 
 
 def _types(record: EngineRecord) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...symbolic.node_source import source_words
+from ..inspection.standard_nodes import OTHER_NAME, means_another, taken_for_standard
 from .advice import advice_for
 from .child import BEFORE_BUILDER, Said, WorkerEnd
 from .flavor import TensorRT
@@ -159,7 +160,8 @@ def _parse_errors(
         else:
             ours = [] if node is None else _plugin_words(node, said)
             told = plain(error["text"]).removeprefix(f"{error['name']}: ")
-            text = _advised("; ".join(dict.fromkeys([*ours, told])))
+            said_of_it = "; ".join(filter(None, dict.fromkeys([*ours, told])))
+            text = _advised(said_of_it) if said_of_it else _no_reason(node, source, tensorrt)
         yield f"{where}: {text}" if where else text
     if not details["errors"]:
         yield from (_advised(_located(text, source)) for text in errors_in(said))
@@ -197,6 +199,24 @@ def _node(error: Mapping[str, Any], source: SourceModel) -> onnx.NodeProto | Non
     if not error["stack"] and 0 <= number < len(main) and main[number].op_type == error["operator"]:
         nodes = [main[number]]
     return nodes[0] if len(nodes) == 1 else None
+
+
+def _no_reason(node: onnx.NodeProto | None, source: SourceModel, tensorrt: TensorRT) -> str:
+    """Of some nodes the parser says that it refuses them, and no more; ONNX's checker may."""
+    text = f"{tensorrt.name} refuses it and does not say why"
+    if node is None or node.domain not in STANDARD_DOMAINS:
+        return text
+    import onnx
+
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = source.proto.ir_version
+    context.opset_imports = {o.domain: o.version for o in source.proto.opset_import}
+    try:
+        onnx.checker.check_node(node, context)
+    except (onnx.checker.ValidationError, RuntimeError) as error:
+        line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        return f"{text}; ONNX's checker does: {shortened(line)}" if line else text
+    return f"{text}; ONNX's checker finds no fault: try another opset, or other operators in its place"
 
 
 def _no_operator(name: str, tensorrt: TensorRT) -> str:
@@ -246,14 +266,11 @@ def _taken(types: Sequence[str], source: SourceModel, tensorrt: TensorRT) -> str
         n
         for g in graphs_of(source.proto)
         for n in g.node
-        if n.op_type in types and n.domain not in STANDARD_DOMAINS
+        if n.op_type in types and means_another(n.domain, n.op_type)
     ]
-    what = (
-        f"{tensorrt.name} takes nodes of {source.path.name} for operators of its own, whatever their domain, and would compute "
-        "something else"
-    )
-    listed = _listed(what, [_label(node) for node in nodes])
-    return f"{listed}\nGive the operator another ONNX name (`onnx=` in its declaration), and export the model again"
+    what = f"{tensorrt.name} would compute something else than {source.path.name} says"
+    told = [f"{_label(n)}: {taken_for_standard(f'{n.domain}::{n.op_type}', n.op_type)}" for n in nodes]
+    return f"{_listed(what, told)}\n{OTHER_NAME}"
 
 
 def _ignored(

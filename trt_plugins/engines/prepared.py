@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import UsageError
-from ...native.kernel_manifest import read_content
 from ...symbolic.node_source import source_words
 from ..fitted_nodes import fit_plugin_nodes
-from ..library_manifest import read_plugins
-from ..manifest import manifest_path
+from ..library_manifest import PluginManifest
 from .casting.plugin_dtypes import plugin_dtypes
 from .record import KeptFloat32, Precision
 from .source_model import STANDARD_DOMAINS, SourceModel, graphs_of
@@ -41,13 +39,13 @@ def prepare_model(
     folder: Path,
     *,
     keep: Sequence[str] = (),
-    plugins: Sequence[Path] = (),
+    plugins: Sequence[PluginManifest] = (),
 ) -> PreparedModel:
     """The file to parse; a cast model is written into `folder`.
 
     Args:
         keep: nodes and operators that stay float32.
-        plugins: libraries, whose manifests say which dtypes their plugins take.
+        plugins: of the libraries what their manifests say; of one without nothing is known, and its plugins get float32.
 
     Raises UsageError where the model is not float32 and was asked to be, DeployOpsError where it cannot be cast.
     """
@@ -58,7 +56,7 @@ def prepare_model(
 
     from .casting.cast_model import cast_model
 
-    manifests = [_manifest(plugin) for plugin in plugins]
+    entries = [entry for manifest in plugins for entry in manifest.entries]
     proto = onnx.ModelProto()
     kept: tuple[KeptFloat32, ...] = ()
     proto.CopyFrom(source.proto)
@@ -66,9 +64,9 @@ def prepare_model(
     if precision in ("fp16", "bf16"):
         if source.side_files:
             onnx.load_external_data_for_model(proto, str(source.path.parent))
-        cast = cast_model(proto, precision, keep=keep, plugins=plugin_dtypes(manifests))
+        cast = cast_model(proto, precision, keep=keep, plugins=plugin_dtypes([{"plugins": entries}]))
         proto, kept, told = cast.model, tuple(cast.kept), (*told, *cast.warnings)
-    fitted = fit_plugin_nodes(proto, [entry for m in manifests for entry in m["plugins"]])
+    fitted = fit_plugin_nodes(proto, entries)
     if not narrow and not fitted:
         return PreparedModel(source.path.resolve(), source.proto, warnings=told)
     path = folder / "model.onnx"
@@ -88,14 +86,6 @@ def _link_side_files(source: SourceModel, folder: Path) -> None:
         link = folder / file.relative_to(source.path.parent)
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(file.resolve())
-
-
-def _manifest(library: Path) -> Mapping[str, Any]:
-    """What is beside a library that deployops compiled; of another nothing is known, and its plugins are given float32."""
-    if not manifest_path(library).is_file():
-        return {"plugins": []}
-    read_plugins(library)  # refuses what deployops did not write, and of another library than this
-    return read_content(library)
 
 
 def _expect_float32(source: SourceModel) -> None:

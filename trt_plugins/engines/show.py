@@ -10,7 +10,10 @@ from typing import Any
 
 from ...errors import UsageError
 from ...native.file_contents import FILES
+from ...symbolic.graph_inspection.file_kind import kind_of_file
 from ...symbolic.shown_bytes import shown_bytes
+from ...symbolic.shown_text import printable
+from .engine import gpus
 from .flavor import NAMES
 from .host import platform_name, this_host
 from .plan_header import SMALLEST, PlanHeader, read_plan_header, record_of_header
@@ -113,6 +116,9 @@ def show_engine(
         bare = host or Host(platform=platform_name())
         if file.bytes < SMALLEST:
             return Shown(path, None, None, file, bare, (_too_small(file),), ())
+        kind = kind_of_file(path)
+        if kind is not None and kind.kind not in ("unknown", "engine"):
+            return Shown(path, None, None, file, bare, (f"it is no engine but {kind.description}",), ())
         return Shown(path, None, None, file, bare, (), (_UNKNOWN,))
     known = record
     if known is None:
@@ -183,7 +189,7 @@ def _digest(path: Path) -> str:
 def _of_record(record: EngineRecord) -> Iterator[str]:
     yield f"  built by  {NAMES[record.flavor]} {record.tensorrt}{_runs_with(record)}, in {record.build_seconds:.1f} s"
     yield f"  from      {record.model}, sha256 {record.model_sha256[:12]}…"
-    yield f"  for       {_gpus(record)}, {record.platform}"
+    yield f"  for       {gpus(record)}, {record.platform}"
     yield f"  types     {record.precision}"
     for kept in record.kept_float32[:_KEPT_SHOWN]:
         yield f"  float32   {kept.operator} {kept.node}: {kept.reason}"
@@ -214,14 +220,6 @@ def _runs_with(record: EngineRecord) -> str:
     return " (runs with newer versions too)" if record.version_compatible else ""
 
 
-def _gpus(record: EngineRecord) -> str:
-    if record.hardware_compatible == "ampere+":
-        return "compute capability 8.0 and newer"
-    listed = ", ".join(record.archs)
-    same = ", and others of the same compute capability" if record.hardware_compatible else ""
-    return f"{listed} ({record.gpu}{same})" if record.gpu else listed + same
-
-
 def _tensor(tensor: TensorRecord) -> str:
     return f"{tensor.name}: {tensor.dtype}[{', '.join(map(str, tensor.dims))}]"
 
@@ -236,7 +234,4 @@ def _here(host: Host) -> str:
 
 
 def _printable(line: str) -> str:
-    line = line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}…"
-    if line.isprintable():
-        return line
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    return printable(line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}…")

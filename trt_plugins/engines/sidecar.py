@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ModelFileError, UsageError
 from ...native.kernel_manifest import each_key_once
 from ...native.output_files import replace_file
+from ...symbolic.shown_text import printable
 from .plan_header import read_plan_header
 from .portability import EngineFile
 from .record import EngineRecord, Shape, TensorRecord
@@ -237,5 +238,5 @@ def _shown(path: Path) -> str:
 def _short(value: object, most: int = 120) -> str:
     """Text of a stranger's file for a terminal: one line, no control characters."""
     text = " ".join(str(value).split()) if not isinstance(value, Mapping) else "an object"
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[: most + 1])
+    text = printable(text[: most + 1])
     return text if len(text) <= most else f"{text[:most]}…"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import ModelFileError
 from ...symbolic import dtypes
+from ...symbolic.graph_inspection.file_kind import UNVERIFIED, no_onnx_model
 from ...symbolic.nested_graphs import graphs_within, nested_graphs, nested_nodes
 from ..fitted_nodes import FITTED
 from .record import TensorRecord
@@ -77,7 +78,7 @@ class SourceModel:
         side_files: files with weights.
         inputs, outputs: a dim that varies has its name, `?` where it has none.
         ranges: of the named dims; none for a model of another tool.
-        modified: how it differs from what was exported, where that was allowed; "" where it does not.
+        provenance: "" where it is what was exported; else how it differs, where that was allowed, or that it cannot be told.
     """
 
     path: Path
@@ -87,7 +88,7 @@ class SourceModel:
     inputs: tuple[TensorRecord, ...]
     outputs: tuple[TensorRecord, ...]
     ranges: Mapping[str, SizeRange]
-    modified: str = ""
+    provenance: str = ""
 
 
 class _Modified(ModelFileError):
@@ -97,7 +98,7 @@ class _Modified(ModelFileError):
 def read_source_model(path: str | os.PathLike[str], *, allow_modified: bool = False) -> SourceModel:
     """Read a model and see that it is what was written, with its side files.
 
-    `allow_modified`: take one that another tool has written again after the export; `modified` says so.
+    `allow_modified`: take one that another tool has written again after the export; `provenance` says so.
 
     Raises:
         ModelFileError: missing, damaged, edited after export, no ONNX model, or separated from its side files.
@@ -136,7 +137,7 @@ def read_source_model(path: str | os.PathLike[str], *, allow_modified: bool = Fa
         inputs=tuple(_record(path, value) for value in proto.graph.input if value.name not in weights),
         outputs=tuple(_record(path, value, output=True) for value in proto.graph.output),
         ranges=_ranges(path, metadata.get(_MANIFEST, "{}")),
-        modified=modified,
+        provenance=modified or ("" if _DIGEST in metadata else UNVERIFIED),
     )
 
 
@@ -151,16 +152,14 @@ def _content(path: Path) -> bytes:
         if not stat.S_ISREG(found.st_mode):  # a pipe has no end, or no beginning
             raise ModelFileError(f"{path} is not a regular file; give the path of an ONNX model")
         if found.st_size > _MOST_BYTES:
-            raise ModelFileError(
+            raise no_onnx_model(
+                path,
                 f"{path}: more than 2 GiB, which no ONNX file can be: protobuf reads none. Export the model anew, with its weights "
-                "in a side file"
+                "in a side file",
             )
-        content = path.read_bytes()
+        return path.read_bytes()
     except (OSError, ValueError) as error:
         raise ModelFileError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if not content:
-        raise ModelFileError(f"{path}: damaged: the file is empty. {_AGAIN}")
-    return content
 
 
 def _parsed(path: Path, content: bytes) -> onnx.ModelProto:
@@ -178,9 +177,7 @@ def _parsed(path: Path, content: bytes) -> onnx.ModelProto:
             "model anew"
         )
     if not proto.HasField("graph"):
-        raise ModelFileError(
-            f"{path}: damaged, or not an ONNX model. {_AGAIN}; `deployops export` makes one of other model files"
-        )
+        raise no_onnx_model(path)
     return proto
 
 

@@ -11,26 +11,42 @@ from ...errors import UsageError
 from ...native.cache_entries import own_folder
 from ...native.file_lock import locked_file
 from ...native.output_files import replacing
+from .log_text import plain, shortened
 
 __all__ = ["add_to_timing_cache", "use_timing_cache"]
 
 
-def use_timing_cache(config: Any, path: Path, logged: Callable[[], list[str]]) -> bool:
+def use_timing_cache(config: Any, path: Path, logged: Callable[[], list[str]]) -> str:
     """Let a builder's configuration use what is in the file; nothing where there is no file yet.
 
-    False where it cannot be read, or TensorRT takes it for none of its own: it is of another version or GPU, or damaged.
-    TensorRT gives an empty cache then, and says so only in its log, which `logged` returns.
+    Returns why it does not, else "": the file cannot be read, or TensorRT takes it for none of its own. TensorRT gives an
+    empty cache then, and says so only in its log, which `logged` returns.
     """
     try:
         content = _content(path)
-    except OSError:
-        return False
+    except OSError as error:
+        return f"it cannot be read: {error.strerror or error}"
     before = len(logged())
     cache = config.create_timing_cache(content)
-    if cache is None or not config.set_timing_cache(cache, False):
-        return False
-    said = " ".join(logged()[before:]).lower()
-    return not (content and "timing cache" in said)
+    if cache is None:
+        return _told(logged()[before:]) or "TensorRT makes no timing cache of it, and does not say why"
+    taken = config.set_timing_cache(cache, False)
+    said = logged()[before:]
+    if not taken:
+        why = _told(said)
+        return (
+            why
+            or "it was timed on another GPU or by another TensorRT: its entries do not go with this builder"
+        )
+    if content and any("timing cache" in line.lower() for line in said):
+        return _told(said)
+    return ""
+
+
+def _told(said: list[str]) -> str:
+    """In TensorRT's words."""
+    lines = list(dict.fromkeys(filter(None, map(plain, said))))
+    return f"TensorRT says: {shortened('; '.join(lines))}" if lines else ""
 
 
 def add_to_timing_cache(config: Any, path: Path, lock_file: Path) -> str:

@@ -6,7 +6,7 @@ One request on standard input, as JSON; events on standard output, a line of JSO
                                             "builder": true where the builder begins, which may take hours
     {"phase": "Tactic selection", "done": 3, "of": 10}
     {"said": ["warning", "…"]}              TensorRT's messages
-    {"outcome": "built" | "refused" | "usage" | "not checked" | "unknown" | "identified", …}
+    {"outcome": "built" | "refused" | "usage" | "not checked" | "unknown" | "identified" | "plugins", …}
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 from .gpu import gpu
-from .worker_build import Refused, build
+from .worker_build import Refused, build, loaded_plugins
 
 __all__ = ["main"]
 
@@ -54,12 +54,8 @@ def main() -> None:
         events(**_answer(request, events))
     except Refused as end:
         events(**end.details)
-    except OSError as error:  # a disk that is full
-        text = (
-            f"the engine cannot be written into the cache: {error.strerror or error}. Free space there, or set DEPLOYOPS_CACHE "
-            "to a folder with more"
-        )
-        events(outcome="usage", text=text)
+    except OSError as error:
+        events(outcome="usage", text=f"a file that the build needs cannot be read or written: {error}")
     except MemoryError:
         events(outcome="refused", reason="memory", text="out of memory")
     except Exception as error:  # a TensorRT with another interface
@@ -82,6 +78,8 @@ def _answer(request: Mapping[str, Any], events: _Events) -> dict[str, Any]:
     trt = _imported(request)
     if request["do"] == "identify":
         return {"outcome": "identified", "version": trt.__version__, "gpu": gpu()}
+    if request["do"] == "plugins":
+        return loaded_plugins(trt, request, events)
     return build(trt, request, events)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from .gpu import gpu
 from .timing_cache import add_to_timing_cache, use_timing_cache
 
-__all__ = ["Events", "Refused", "build"]
+__all__ = ["Events", "Refused", "build", "loaded_plugins"]
 
 Events = Callable[..., None]  # takes an event of `worker` by its keys
 
@@ -29,6 +29,11 @@ class Refused(Exception):
 def build(trt: Any, request: Mapping[str, Any], events: Events) -> dict[str, Any]:
     """Build the engine and write it. Raises Refused with every other outcome."""
     return _Build(trt, request, events).run()
+
+
+def loaded_plugins(trt: Any, request: Mapping[str, Any], events: Events) -> dict[str, Any]:
+    """Load the libraries and say what each brought into the registry. Raises Refused as `build`."""
+    return {"outcome": "plugins", "plugins": _Build(trt, request, events).plugins()}
 
 
 def _logger(trt: Any, events: Events, logged: list[str]) -> Any:
@@ -75,6 +80,11 @@ class _Build:
         self._profiles: list[Any] = []
         self._gpu = gpu()
 
+    def plugins(self) -> dict[str, list[dict[str, Any]]]:
+        """By library: the creators that TensorRT's registry has by it."""
+        self._logger = _logger(self._trt, self._events, self._logged)
+        return self._load_plugins()
+
     def run(self) -> dict[str, Any]:
         trt, request = self._trt, self._request
         self._expect_gpu()
@@ -89,20 +99,26 @@ class _Build:
         self._configure()
         self._add_profiles()
         timing = request["timing_cache"]
-        if timing is not None and not use_timing_cache(
-            self._config, Path(timing["path"]), lambda: self._logged
-        ):
-            text = (
-                f"the timing cache {timing['path']} is of another TensorRT or another GPU, or is none at all: give another "
-                "file, or remove it"
-            )
-            raise Refused("usage", text=text)
+        if timing is not None:
+            why = use_timing_cache(self._config, Path(timing["path"]), lambda: self._logged)
+            if why:
+                text = (
+                    f"the timing cache {timing['path']} is not taken: {why}. Give another file, or remove it"
+                )
+                raise Refused("usage", text=text)
         self._events(step=f"building {request['engine_name']}", builder=True)
         plan = self._builder.build_serialized_network(self._network, self._config)
         if plan is None:
             raise Refused("refused", reason="build")
         self._events(step=f"writing {request['engine_name']}")
-        Path(request["engine"]).write_bytes(memoryview(plan))
+        try:
+            Path(request["engine"]).write_bytes(memoryview(plan))
+        except OSError as error:  # a disk that is full
+            text = (
+                f"the engine cannot be written into the cache: {error.strerror or error}. Free space there, or set "
+                "DEPLOYOPS_CACHE to a folder with more"
+            )
+            raise Refused("usage", text=text) from None
         passing = []
         if timing is not None:
             passing.append(add_to_timing_cache(self._config, Path(timing["path"]), Path(timing["lock"])))
@@ -123,8 +139,9 @@ class _Build:
 
     # --- plugins -------------------------------------------------------------------------------------------------
 
-    def _load_plugins(self) -> None:
+    def _load_plugins(self) -> dict[str, list[dict[str, Any]]]:
         trt = self._trt
+        brought: dict[str, list[dict[str, Any]]] = {}
         if self._request["in_place"]:
             os.environ["DEPLOYOPS_IN_PLACE"] = "1"  # our plugins read it when they are made
         registry = trt.get_plugin_registry()
@@ -143,6 +160,7 @@ class _Build:
                 raise Refused("usage", text=f"{path}: the plugin registry refuses it: {error}") from None
             # libraries of the old kind register themselves when they are loaded
             if handle is not None or _creators(registry) != before:
+                brought[path] = [_described(c) for c in registry.all_creators if _key(c) not in before]
                 continue
             # TensorRT leaves out all of a library for one plugin that is there already
             if hasattr(library, "getCreators"):
@@ -153,6 +171,7 @@ class _Build:
                 raise Refused("usage", text=text)
             text = f"{path} is no library of plugins: it has no `getCreators`, and registers none when it is loaded"
             raise Refused("usage", text=text)
+        return brought
 
     def _plugin_layers(self) -> int:
         kinds = {
@@ -297,7 +316,16 @@ def _network_flags(trt: Any) -> int:
 
 
 def _creators(registry: Any) -> list[list[str]]:
-    return sorted([c.plugin_namespace, c.name, c.plugin_version] for c in registry.all_creators)
+    return sorted(map(_key, registry.all_creators))
+
+
+def _key(creator: Any) -> list[str]:
+    return [creator.plugin_namespace, creator.name, creator.plugin_version]
+
+
+def _described(creator: Any) -> dict[str, Any]:
+    namespace, name, version = _key(creator)
+    return {"namespace": namespace, "name": name, "version": version, "fields": _field_names(creator)}
 
 
 def _ignored(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...errors import UsageError
 from ...symbolic.graph_inspection.findings import Finding, sorted_findings, verdict_of
@@ -14,6 +14,7 @@ from ...symbolic.graph_inspection.standard_types import as_text
 from ...symbolic.graph_inspection.structure import structure_findings
 from ...symbolic.plugin_attributes import PLUGIN_NAMESPACE, PLUGIN_VERSION
 from ..library_manifest import PluginManifest
+from .attribute_references import reference_findings
 from .bodies import body_findings
 from .engine_needs import engine_findings
 from .libraries import library_findings
@@ -44,6 +45,13 @@ class Checked:
     findings: tuple[Finding, ...]
     not_checked: tuple[str, ...]
     unread: tuple[str, ...] = ()
+    label: ClassVar[str] = "plugin"
+    hurting: ClassVar[str] = "worse than meant"
+
+    @property
+    def title(self) -> str:
+        """`TensorRT 10.8`."""
+        return self.tensorrt.title
 
     @property
     def verdict(self) -> str:
@@ -102,6 +110,7 @@ def check_model(
         *library_findings(plugins, tensorrt, archs),
         *(finding for use in others for finding in nodes.findings(use)),
         *body_findings(model, uses, nodes),
+        *reference_findings(model, nodes),
         *operator_findings([use for use in uses.uses if not _has_plugin(use, nodes)], tensorrt),
         *type_findings(model, uses.uses, tensorrt),
         *engine_findings(model.graph),

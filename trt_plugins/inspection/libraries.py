@@ -96,7 +96,7 @@ def _entry_findings(
     manifest: PluginManifest, library: NativeLibrary, limits: TensorRTLimits
 ) -> Iterator[Finding]:
     name = manifest.name
-    if manifest.plugins is not None and not limits.takes_plugins_v3:
+    if manifest.plugins is not None and not manifest.registered and not limits.takes_plugins_v3:
         what = f"{name} has plugins of the kind IPluginV3, which TensorRT has since 10.0; this is {limits.version}"
         yield Finding(FAILS, "tensorrt-too-old", "", what, "Use TensorRT 10 or newer")
     if _CREATORS in library.defined:

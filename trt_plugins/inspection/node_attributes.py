@@ -19,7 +19,7 @@ from ..library_manifest import Plugin, PluginField
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["attribute_findings", "undescribed_findings"]
+__all__ = ["attribute_findings", "referred_findings", "type_name", "undescribed_findings"]
 
 _INT32 = range(-(2**31), 2**31)
 _LIST_OF = {"INT": "INTS", "FLOAT": "FLOATS", "STRING": "STRINGS"}
@@ -29,6 +29,9 @@ _CARRIED = ("FLOAT", "INT", "STRING", "FLOATS", "INTS", "STRINGS", "TENSOR")
 def attribute_findings(use: NodeUse, plugin: Plugin) -> Iterator[Finding]:
     """The faults of one node's attributes."""
     assert use.node is not None
+    if plugin.fields is None:
+        yield from undescribed_findings(use)
+        return
     given = {as_text(a.name): a for a in use.node.attribute}
     fields = {f.name: f for f in plugin.fields}
     for name, kind in use.attributes.items():
@@ -56,27 +59,56 @@ def undescribed_findings(use: NodeUse) -> Iterator[Finding]:
         if name in PLUGIN_ATTRIBUTES or attribute.ref_attr_name:
             continue
         if kind not in _CARRIED:
-            what = f"the attribute {name!r} of {use.title} is {kind}, which TensorRT gives to no plugin"
-            yield Finding(
-                FAILS, "attribute-type", where(use), what, f"Write it as one of {', '.join(_CARRIED)}"
-            )
+            yield _not_carried(use, name, kind)
         else:
             yield from _lost(use, name, kind, attribute)
+
+
+def referred_findings(
+    use: NodeUse, plugin: Plugin | None, name: str, given: onnx.AttributeProto
+) -> Iterator[Finding]:
+    """The faults of the value that an attribute of a node in a function gets from a call. `plugin`: None where not known."""
+    if name in PLUGIN_ATTRIBUTES:
+        return
+    kind = type_name(given)
+    if plugin is not None and plugin.fields is not None:
+        for field in plugin.fields:
+            if field.name == name:
+                yield from _value_findings(use, field, kind, given)
+    elif kind not in _CARRIED:
+        yield _not_carried(use, name, kind)
+    else:
+        yield from _lost(use, name, kind, given)
+
+
+def type_name(attribute: onnx.AttributeProto) -> str:
+    """INT, FLOATS, ...; the number of a type that ONNX does not have."""
+    import onnx
+
+    try:
+        return str(onnx.AttributeProto.AttributeType.Name(attribute.type))
+    except ValueError:
+        return str(attribute.type)
+
+
+def _not_carried(use: NodeUse, name: str, kind: str) -> Finding:
+    what = f"the attribute {name!r} of {use.title} is {kind}, which TensorRT gives to no plugin"
+    return Finding(FAILS, "attribute-type", where(use), what, f"Write it as one of {', '.join(_CARRIED)}")
 
 
 def _value_findings(
     use: NodeUse, field: PluginField, kind: str, attribute: onnx.AttributeProto
 ) -> Iterator[Finding]:
-    of, expected = f"the attribute {field.name!r} of {use.title}", " or ".join(field.types)
+    of, expected = f"the attribute {field.name!r} of {use.title}", " or ".join(field.types or _CARRIED)
     if kind not in _CARRIED:
         what = f"{of} is {kind}, which TensorRT gives to no plugin; the plugin's field is {expected}"
         yield Finding(FAILS, "attribute-type", where(use), what, f"Write it as {expected}")
         return
     if attribute.ref_attr_name:
-        return  # the value comes from the function's call
+        return  # the value comes from the function's call (`attribute_references`)
     count = _count(attribute)
     fits = field.length is None or field.length == count
-    if kind not in field.types:
+    if field.types and kind not in field.types:
         alike = fits and (kind in _LIST_OF or count == 1) and _other_form(kind) in field.types
         what = f"{of} is {kind}; the plugin's field is {expected}"
         if alike:

@@ -15,6 +15,7 @@ from ...symbolic.plugin_attributes import ABSENT_INPUTS, SHAPE_INPUTS
 from ..library_manifest import Plugin
 from .node_attributes import attribute_findings, undescribed_findings
 from .plugin_lookup import Asked, Lookup, asked_of, own_plugin
+from .standard_nodes import OTHER_NAME, means_another, taken_for_standard
 from .tensorrt_limits import TensorRTLimits
 
 __all__ = ["PluginNodes", "PluginOperator"]
@@ -81,6 +82,12 @@ class PluginNodes:
             return self._lookup.find(asked)
         return self._lookup.as_stated(asked) if self._limits.plugin_before_body else None
 
+    def runs_body(self, node: Any, domain: str) -> bool:
+        """Whether the parser puts a body of the file in the place of a node."""
+        name = as_text(node.op_type)
+        own = name in self._limits.operators
+        return name in self._bodies and not own and self.runs(node, domain) is None
+
     def native(self, call: Call) -> Sequence[str | None] | None:
         """Element types of what a plugin gives; None where a body is read."""
         if call.op_type in self._limits.operators:
@@ -103,7 +110,7 @@ class PluginNodes:
         assert use.node is not None
         asked = asked_of(use.node, use.domain)
         if asked.name in self._limits.operators:
-            if use.domain or asked.stated:
+            if means_another(use.domain, asked.name) or asked.stated:
                 yield self._standard(use, asked)
             return
         if asked.name in self._limits.later and self._limits.collected is not None and use.domain:
@@ -146,8 +153,8 @@ class PluginNodes:
 
     def _standard(self, use: NodeUse, asked: Asked) -> Finding:
         plugin = "; the plugin of this name is never asked" if self._lookup.named(asked.name) else ""
-        what = f"{use.title} is taken for the standard operator {asked.name}: TensorRT's parser looks at the name alone{plugin}"
-        return Finding(FAILS, "standard-name", where(use), what, "Choose another name for the operator")
+        what = taken_for_standard(use.title, asked.name) + plugin
+        return Finding(FAILS, "standard-name", where(use), what, OTHER_NAME)
 
     def _body(self, use: NodeUse, asked: Asked) -> Iterator[Finding]:
         assert use.node is not None

@@ -14,13 +14,40 @@ from .tensorrt_limits import TensorRTLimits
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["operator_findings", "opset_findings", "type_findings", "unknown_operators"]
+__all__ = [
+    "OTHER_NAME",
+    "means_another",
+    "operator_findings",
+    "opset_findings",
+    "taken_for_standard",
+    "type_findings",
+    "unknown_operators",
+]
 
 _NEWEST = 1 << 20
 _OTHERWISE = (
     "Write it with other operators (onnx.inliner does for those that ONNX defines by others), or declare an operator of "
     "your own with a plugin"
 )
+
+
+# The parser goes by a node's type alone. Of these domains it means to take the operators for its own ...
+_PARSERS_OWN = ("", "ai.onnx", "trt", "TRT")
+# ... but ONNX Runtime's Attention, say, is not ONNX's: of the types that both have, these mean the same.
+_SAME_IN_BOTH = ("DequantizeLinear", "Gelu", "Pad", "QuantizeLinear", "Range", "Trilu")
+OTHER_NAME = "Give the operator another ONNX name (`onnx=` in its declaration), and export the model again"
+
+
+def means_another(domain: str, op_type: str) -> bool:
+    """Whether a node means something else than the parser's own operator of that type, which it is taken for."""
+    if domain == "com.microsoft":
+        return op_type not in _SAME_IN_BOTH and schema_at(op_type, _NEWEST) is not None
+    return domain not in _PARSERS_OWN
+
+
+def taken_for_standard(title: str, op_type: str) -> str:
+    """What becomes of such a node."""
+    return f"{title} is taken for the standard operator {op_type}: TensorRT's parser looks at the name alone"
 
 
 def operator_findings(uses: Sequence[NodeUse], limits: TensorRTLimits) -> Iterator[Finding]:

@@ -27,7 +27,8 @@ __all__ = ["ARCH", "Built", "Interpretable", "build"]
 
 ARCH = 80  # whose PTX is interpreted: compute_80
 _HERE = Path(__file__).resolve().parent / "cpp"
-_PLUGIN = Path(__file__).resolve().parent.parent / "cpp"
+_PLUGIN = _HERE.parent.parent / "cpp"
+_EMULATION = _HERE.parent.parent / "emulation" / "cpp"
 _DEVICE_FLAGS = (
     "-std=c++17", "-O3", "--generate-line-info", "--compress-mode=none", f"-gencode=arch=compute_{ARCH},code=compute_{ARCH}",
     *SMALL_LIMITS,
@@ -83,7 +84,7 @@ def build(
             failed[op.name] = e
     runtime = CompileJob(
         "interpreted runtime", '#include "runtime.cpp"\n', compiler, _RUNTIME_FLAGS,
-        (tool.include, INCLUDE, _PLUGIN, _HERE),
+        (tool.include, INCLUDE, _PLUGIN, _EMULATION, _HERE),
     )  # fmt: skip
     named = {op.name: op for op in operators}
     tasks: list[tuple[str, Callable[[], Path | DeployOpsError]]] = [

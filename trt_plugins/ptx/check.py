@@ -16,6 +16,7 @@ from ...errors import DeclarationError, DeployOpsError, NotCheckedError, UsageEr
 from ...native.nvcc_output import readable_names
 from ...symbolic.checking.tally import CheckResult, Tally
 from ..emulation.calls import LARGE, LOW, NAN, ZERO, Layout, Manner
+from ..emulation.fault_text import with_kernel_names
 from ..emulation.faults import KernelFault
 from ..emulation.library import EmulatedLibrary, emulated_library
 from .build import Interpretable, build
@@ -261,7 +262,7 @@ def _judge(state: _State, pending: _Pending) -> None:
             found.tally.unchecked.append(f"`{answer.text}` is not interpreted")
             return
         if answer.outcome != "done":
-            found.tally.fail(answer.text, pending.where)
+            found.tally.fail(with_kernel_names(answer.text), pending.where)
         else:
             outputs = unpacked(state.op, answer.outputs, pending.expected)
             fault = pending.judge(outputs)

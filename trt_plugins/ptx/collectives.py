@@ -22,15 +22,17 @@ if TYPE_CHECKING:
 __all__ = ["COLLECTIVES", "Collective", "collective"]
 
 _U32, _S64, _PRED = np.dtype("u4"), np.dtype("i8"), np.dtype(bool)
+_EVERY_LANE = np.uint32(0xFFFFFFFF)
 
 
 class Collective(Protocol):
-    """A meeting of lanes. `whole_block`: of a block, else of a warp."""
-
-    whole_block: bool
+    """A meeting of lanes."""
 
     def ready(self, machine: Machine, mask: Any) -> Any:
-        """Those of the lanes in `mask` (None: all lanes) for whom all others have come."""
+        """Those of the lanes in `mask` (None: all lanes) for whom all others have come. Raises LaneFault."""
+
+    def awaited(self, machine: Machine, come: Array, lane: int) -> Array:
+        """For whom a lane waits, where `come` are there: the numbers of the lanes."""
 
     def run(self, machine: Machine, mask: Any) -> None: ...
 
@@ -44,7 +46,7 @@ def collective(compiler: Compiler, instruction: Instruction) -> Collective:
 
 
 class _Barrier:
-    whole_block = True
+    """Of all threads of the block, those that end too: as the emulation has it."""
 
     def __init__(self, compiler: Compiler, instruction: Instruction) -> None:
         modifiers = [m for m in instruction.opcode[1:] if m not in ("cta", "aligned")]
@@ -64,11 +66,15 @@ class _Barrier:
             raise NotInterpreted(f"{'.'.join(instruction.opcode)} {', '.join(operands)}")
 
     def ready(self, machine: Machine, mask: Any) -> Any:
-        come = machine.mask_of(mask).reshape(machine.blocks, -1).sum(1)
-        whole = come == machine.alive.reshape(machine.blocks, -1).sum(1)
-        if whole.all() and mask is None:
+        if mask is None:
             return None
-        return machine.mask_of(mask) & np.repeat(whole, machine.lanes_per_block)
+        whole = mask.reshape(machine.blocks, -1).sum(1) == machine.threads_per_block
+        return mask & np.repeat(whole, machine.lanes_per_block)
+
+    def awaited(self, machine: Machine, come: Array, lane: int) -> Array:
+        first = lane - lane % machine.lanes_per_block
+        threads = np.arange(first, first + machine.threads_per_block)
+        return threads[~come[threads]]
 
     def run(self, machine: Machine, mask: Any) -> None:
         come = machine.mask_of(mask)
@@ -92,14 +98,25 @@ class _Barrier:
 
 
 class _OfWarp:
-    """A meeting of the lanes that a mask names."""
+    """A meeting of the lanes that a mask names: each of them comes, and names the same ones."""
 
-    whole_block = False
     _members: int
 
     def ready(self, machine: Machine, mask: Any) -> Any:
+        named = as_type(machine.registers[self._members], _U32)
+        if mask is None and np.ndim(named) == 0 and named == _EVERY_LANE:
+            return None
         lanes = machine.lanes(mask)
         members = machine.at(self._members, _U32, lanes)
+        self._expect_members(machine, lanes, members)
+        go = np.zeros(machine.count, bool)
+        for chosen, warps, present in self._groups(machine, lanes):
+            value = members[np.searchsorted(lanes, chosen[0])]
+            go[chosen] = present[warps] == value
+        return mask if go.sum() == len(lanes) else go
+
+    def _expect_members(self, machine: Machine, lanes: Array, members: Array) -> None:
+        """Raises LaneFault where a mask leaves out its own lane, or names one that will not come."""
         out = (members >> (lanes % 32).astype(_U32)) & np.uint32(1) == 0
         if out.any():
             at = int(np.argmax(out))
@@ -107,27 +124,34 @@ class _OfWarp:
                 int(lanes[at]),
                 f"is lane {int(lanes[at]) % 32}, which the mask {int(members[at]):#010x} leaves out",
             )
-        if mask is None:
-            return None
-        come = machine.bits(machine.mask_of(mask))[lanes // 32]
-        alive = machine.bits(machine.alive)[lanes // 32]
-        go = (members & alive & ~come) == 0
-        if go.all():
-            return mask
-        found = np.zeros(machine.count, bool)
-        found[lanes[go]] = True
-        return found
+        absent = members & ~machine.bits(machine.alive)[lanes // 32]
+        if absent.any():
+            at = int(np.argmax(absent != 0))
+            lane = (int(absent[at]) & -int(absent[at])).bit_length() - 1
+            thread = int(lanes[at]) % machine.lanes_per_block // 32 * 32 + lane
+            why = (
+                "has ended"
+                if thread < machine.threads_per_block
+                else "does not exist: the block has too few threads"
+            )
+            raise LaneFault(
+                int(lanes[at]), f"has the mask {int(members[at]):#010x}, which names lane {lane}, which {why}"
+            )
+
+    def awaited(self, machine: Machine, come: Array, lane: int) -> Array:
+        members = np.broadcast_to(as_type(machine.registers[self._members], _U32), machine.count)
+        named = lane // 32 * 32 + np.flatnonzero((members[lane] >> np.arange(32, dtype=_U32)) & np.uint32(1))
+        return named[~come[named] | (members[named] != members[lane])]
 
     def _groups(self, machine: Machine, lanes: Array) -> list[tuple[Array, Array, Array]]:
-        """The lanes of each mask: which, the number of their warp, and their members that are here, as bits."""
+        """The lanes of each mask: which, the number of their warp, and of each warp those that are here, as bits."""
         members = machine.at(self._members, _U32, lanes)
-        here = np.zeros(machine.count, bool)
-        here[lanes] = True
-        come = machine.bits(here)
         groups = []
         for value in np.unique(members):
             chosen = lanes[members == value]
-            groups.append((chosen, chosen // 32, come & value))
+            here = np.zeros(machine.count, bool)
+            here[chosen] = True
+            groups.append((chosen, chosen // 32, machine.bits(here)))
         return groups
 
 

@@ -64,7 +64,7 @@ class Machine:
 
     Attributes:
         registers: arrays of shape (count,), or numbers that all lanes share. They are replaced, never written into.
-        count, blocks, lanes_per_block: lanes in all; how they are divided.
+        count, blocks, lanes_per_block, threads_per_block: lanes in all; how they are divided; how many of a block exist.
         alive: lanes that have not ended.
     """
 
@@ -73,7 +73,7 @@ class Machine:
     ) -> None:
         self._program, self._launch, self._first_block = program, launch, first
         x, y, z = launch.block
-        threads = x * y * z
+        self.threads_per_block = threads = x * y * z
         self.blocks, self.lanes_per_block = blocks, -(-threads // 32) * 32
         self.count = blocks * self.lanes_per_block
         self._every = np.arange(self.count)
@@ -170,10 +170,14 @@ class Machine:
         self._ready[0] = None if self._all_exist else self.alive.copy()
         while self._ready or self._parked:
             if not self._ready:
-                self._wake()
+                raise PtxFault(self._who_never_comes())
             number = min(self._ready)
             mask = self._ready.pop(number)
             block = blocks[number]
+            if block.guard >= 0:
+                mask = self._go_around(block, mask)
+                if not mask.any():
+                    continue
             if block.collective is not None:
                 mask, nobody = self._meet(number, block, mask)
                 if nobody:
@@ -185,6 +189,15 @@ class Machine:
                     f"the kernel does not end: {self._told(block.instruction, int(self.lanes(mask)[0]))}"
                 )
         return self._steps
+
+    def _go_around(self, block: Block, mask: Any) -> Any:
+        """Those who do not take part in the block's meeting go on; the others are left."""
+        holds = np.broadcast_to(self.registers[block.guard] ^ block.negated, self.count)
+        come = self.mask_of(mask)
+        around = come & ~holds
+        if around.any():
+            self._go(block.next, around)
+        return come & holds
 
     def _meet(self, number: int, block: Block, mask: Any) -> tuple[Any, bool]:
         """Those who may go on; whether that is nobody. The others wait."""
@@ -215,22 +228,22 @@ class Machine:
         except LaneFault as fault:
             raise self._fault(fault, block.instruction) from None
 
-    def _wake(self) -> None:
-        """Nobody can go on but those who wait: look whether they still have to, since others have ended."""
-        for number, mask in list(self._parked.items()):
-            collective = self._program.blocks[number].collective
-            assert collective is not None
-            go = collective.ready(self, mask)
-            if go is None or go.any():
-                self._ready[number] = self._parked.pop(number)
-                return
-        raise PtxFault(self._deadlock())
-
-    def _deadlock(self) -> str:
+    def _who_never_comes(self) -> str:
+        """Nobody can go on."""
         told = []
         for number, mask in sorted(self._parked.items()):
-            lane = int(np.flatnonzero(mask)[0])
-            told.append(f"{self._thread_of(lane)} at {self._program.blocks[number].instruction}")
+            block, come = self._program.blocks[number], self.mask_of(mask)
+            lane = int(np.argmax(come))
+            waits = f"{self._thread_of(lane)} at {block.instruction}"
+            assert block.collective is not None
+            awaited = block.collective.awaited(self, come, lane)
+            ended = awaited[~self.alive[awaited]]
+            if len(ended):
+                return f"{self._thread_of(int(ended[0]))} ends, and never comes to where others wait for it: {waits}"
+            at = awaited[come[awaited]]
+            told.append(
+                f"{waits} (with another mask than {self._thread_of(int(at[0]))})" if len(at) else waits
+            )
         others = "others of its block" if len(told) == 1 else "each other"
         return f"deadlock: threads wait for {others}, who never come: {'; '.join(told[:4])}"
 

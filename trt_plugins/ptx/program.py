@@ -40,13 +40,15 @@ class Block:
     """Steps that the same lanes take.
 
     Attributes:
-        collective: what they meet at first.
+        collective: what they meet at first; with a `guard`, those for whom it holds (`negated`: does not), and nothing else is
+            in the block.
         condition: the register that says who goes to `target`; −1: all do, or the choice is `table`'s.
         target, next: numbers of blocks; −1: the end of the kernel.
     """
 
     steps: list[Step] = field(default_factory=list)
     collective: Collective | None = None
+    guard: int = -1
     instruction: Instruction | None = None  # of the collective, or of the first step
     condition: int = -1
     negated: bool = False
@@ -251,10 +253,8 @@ def _fill(
                 block.condition, block.negated = guard, i.negated
             continue
         if name in COLLECTIVES:
-            if guard >= 0:
-                # Lanes that do not take part go around: a block of its own before it would say the same.
-                raise NotInterpreted(f"{'.'.join(i.opcode)} under a predicate")
             block.collective = collective(compiler, i)
+            block.guard, block.negated = guard, i.negated
             continue
         block.steps.append(Step(step_of(compiler, i), guard, i.negated, i))
 

@@ -186,7 +186,10 @@ class _Library:
             for v, at in program.variables
         ]
         memory = GlobalMemory([*self._memory, *variables])
-        self._steps += run_launch(program, launch, memory)
+        try:
+            self._steps += run_launch(program, launch, memory)
+        except PtxFault as fault:
+            raise PtxFault(f"the kernel `{name}`: {fault}") from None
         self._keep(memory)
 
     def _program(self, module: int, name: str) -> Program | NotInterpreted:

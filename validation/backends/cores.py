@@ -7,14 +7,15 @@ look at neither start a thread per core, wait for each other's spinning, and mea
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..record import Finding
 
-__all__ = ["quota", "thread_findings", "torch_pools", "usable_cores"]
+__all__ = ["quota", "thread_findings", "torch_pools", "torch_threads", "usable_cores"]
 
 _MOUNT = Path("/sys/fs/cgroup")
 _SELF = Path("/proc/self/cgroup")
@@ -113,3 +114,16 @@ def thread_findings(pools: Mapping[str, Mapping[str, int]], cores: int | None = 
             )
         )
     return found
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """So many threads of torch in this process, for a time."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -18,7 +18,6 @@ from ...ort_ops.arrays import Slot, to_array
 from ...ort_ops.engine import Engine, EngineError
 from ...symbolic import registry
 from ...symbolic.nested_graphs import graphs_within, nested_nodes
-from .missing_kernels import with_advice
 from .segments import Segment, cut
 from .torch import described
 from .torch_call import to_tensor
@@ -193,7 +192,7 @@ class EmulatedEngine:
                 self._engines[index] = Engine(path, threads=self._threads, optimize=True)
             except DeployOpsError as error:  # of the user's file it must speak, not of a file of ours
                 where = f"{self._name} ({_first_and_last(segment)})"
-                raise type(error)(with_advice(str(error).replace(path.name, where))) from error
+                raise type(error)(str(error).replace(path.name, where)) from error
             finally:
                 path.unlink()
         return self._engines[index]

@@ -19,7 +19,6 @@ from ...symbolic.graph_inspection.domains import is_custom
 from .cores import usable_cores
 from .cuda import driver_missing
 from .graph_runner import GraphRunner
-from .missing_kernels import with_advice
 from .runner import LIMIT_S, Kind, Request
 
 __all__ = ["KINDS", "OnnxRuntime"]
@@ -81,20 +80,17 @@ def _opened(
     memory: int | None = None,
 ) -> OnnxRuntime:
     assert request.onnx is not None
-    try:
-        return OnnxRuntime(
-            request.onnx,
-            threads=usable_cores() if request.threads is None else request.threads,
-            optimize=optimize,
-            libraries=libraries,
-            isolate=request.isolate,
-            limit_s=request.limit_s,
-            memory=memory,
-            providers=providers,
-            name=name,
-        )
-    except NotCheckedError as error:
-        raise NotCheckedError(with_advice(str(error))) from error
+    return OnnxRuntime(
+        request.onnx,
+        threads=usable_cores() if request.threads is None else request.threads,
+        optimize=optimize,
+        libraries=libraries,
+        isolate=request.isolate,
+        limit_s=request.limit_s,
+        memory=memory,
+        providers=providers,
+        name=name,
+    )
 
 
 def _missing(request: Request) -> str:

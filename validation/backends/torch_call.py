@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ...errors import NotCheckedError
 from ...ort_ops.arrays import to_array
+from ...symbolic.memory_layouts import with_strides
 
 if TYPE_CHECKING:
     import torch
@@ -93,15 +94,4 @@ def _laid_out(tensor: torch.Tensor, is_complex: bool, strides: list[int] | None)
 
     if is_complex:
         tensor = torch.view_as_complex(tensor)
-    if strides is None:
-        return tensor
-    shape = tensor.shape
-    for axis, stride in enumerate(strides):  # an expanded axis: one element, seen many times
-        if stride == 0 and shape[axis]:
-            tensor = tensor.narrow(axis, 0, 1)
-    laid = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype)
-    try:
-        laid.copy_(tensor)
-    except RuntimeError:  # windows that overlap (unfold): their values, without their layout
-        return tensor.expand(shape)
-    return laid.expand(shape)
+    return tensor if strides is None else with_strides(tensor, strides)

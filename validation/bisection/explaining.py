@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...export.graph.passes import SOURCE_KEY
-from ..original import is_float
+from ..parity.float_types import is_float
 from ..record import Culprit, ValueRange
 from . import wording
 from .dataflow import Dataflow, Part
@@ -45,11 +46,16 @@ def culprit_of(workshop: Workshop, reference: Reference, suspect: Suspect) -> tu
         array = workshop.array(name)
         if array is not None and is_float(array):
             ranges.append(value_range(name, array))
-    return _culprit(flow, reference, suspect.name, tuple(ranges), suspect), [r for r in remarks if r]
+    made = replace(
+        _culprit(flow, reference, suspect.name, part, ranges, suspect.cell.reason),
+        metrics=suspect.cell.metrics,
+        budget=suspect.cell.budget,
+    )
+    return made, [r for r in remarks if r]
 
 
 def _culprit(
-    flow: Dataflow, reference: Reference, name: str, ranges: tuple[ValueRange, ...], suspect: Suspect
+    flow: Dataflow, reference: Reference, name: str, part: Part, ranges: Sequence[ValueRange], reason: str
 ) -> Culprit:
     node = flow.nodes[flow.made_by[name]]
     origin = reference.origin(name)
@@ -61,11 +67,9 @@ def _culprit(
         name,
         origin.module or stored,
         origin.line,
-        ranges,
-        suspect.cell.metrics,
-        suspect.cell.budget,
-        suspect.cell.reason,
-        wording.among(flow, suspect.part),
+        tuple(ranges),
+        reason=reason,
+        among=wording.among(flow, part),
     )
 
 
@@ -157,22 +161,9 @@ def raising(
             first = middle
         else:
             end, text = middle, now
-    name = parts[first].wanted[0]
-    node = flow.nodes[flow.made_by[name]]
-    origin = reference.origin(name)
-    stored = next((p.value for p in node.metadata_props if p.key == SOURCE_KEY), "")
-    given = [n for n in parts[first].given if n in reference.values]
-    culprit = Culprit(
-        node.name,
-        node.op_type,
-        node.domain,
-        name,
-        origin.module or stored,
-        origin.line,
-        tuple(value_range(n, reference.values[n]) for n in given),
-        reason=f"the backend fails: {text}",
-        among=wording.among(flow, parts[first]),
-    )
+    part = parts[first]
+    ranges = [value_range(n, reference.values[n]) for n in part.given if n in reference.values]
+    culprit = _culprit(flow, reference, part.wanted[0], part, ranges, f"the backend fails: {text}")
     return culprit, wording.refuses(culprit)
 
 

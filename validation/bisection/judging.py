@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..original import Expected, is_float
+from ..original import Expected
 from ..parity import budget
 from ..parity.compare import compare_output
+from ..parity.float_types import is_float
 from ..parity.metrics import float_type, measure
 from ..record import Cell, ValueRange
 from .reference import Reference

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...ort_ops.arrays import to_array
-from ..original import is_float
+from ..parity.float_types import is_float
 from .dataflow import Dataflow
 from .interpreter import Interpreter
 

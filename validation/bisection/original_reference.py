@@ -12,7 +12,7 @@ from ...export.graph.translation import user_frame
 from ...ort_ops.arrays import to_array
 from ...symbolic import dtypes
 from ..backends.torch import arrays_of, cast
-from ..original import is_float
+from ..parity.float_types import is_float
 from .interpreter import Interpreter
 from .reference import Fragment, Origin
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..original import is_float
+from ..parity.float_types import is_float
 from . import wording
 from .dataflow import Dataflow
 from .node_attributes import attributes_of, kind_of

@@ -14,6 +14,7 @@ from ..inputs.golden import golden_expected
 from ..original import Expected, Original
 from ..record import Finding
 from . import (
+    eval_mode,
     float16_overflow,
     impure_original,
     integer_overflow,
@@ -38,16 +39,18 @@ Array = npt.NDArray[Any]
 def before(
     model: Any,
     graph: onnx.GraphProto,
-    samples: Sequence[Sample],
     functions: Iterable[onnx.FunctionProto] = (),
+    training: Sequence[str] = (),
 ) -> list[Finding]:
     """What stands in the file and the model: training mode and random numbers. Nothing is run.
 
-    `functions`: the model-local functions of the file.
+    Args:
+        model: the original, in eval mode; `training` has the modules that were not, as it was given.
+        functions: the model-local functions of the file.
     """
     functions = list(functions)
     return [
-        *training_mode.in_original(model),
+        *training_mode.in_original(model, training),
         *training_mode.in_file(graph, functions),
         *randomness.in_file(graph, functions),
     ]
@@ -92,18 +95,25 @@ def explain(
         return []
     names = _output_names(graph, len(expected))
     found: list[Finding] = []
+    traced = original.source or original.model
+    if any(e.unsteady for e in expected) and training_mode.written_down(traced):
+        return []  # `before` has told it
     if any(e.unsteady for e in expected):
-        found += randomness.in_original(lambda: original.arrays(sample), sample)
+        found += eval_mode.in_original(lambda: original.arrays(sample), sample, random=True)
     if again is not None:
         found += nondeterminism.differs_from_itself(got, again, names, backend, sample.label)
-    if found:
-        return found  # a side that differs from itself: every other explanation would be chance
+    if found:  # a side that differs from itself: every other explanation would be chance
+        told = training_mode.drops(graph) or any(True for _ in randomness.in_file(graph))
+        return [f for f in found if f.kind != nondeterminism.KIND] if told else found
     wrong = [(k, g, e) for k, (g, e) in enumerate(zip(got, expected, strict=True)) if names[k] in failed]
     wrong = wrong or list(failing(got, expected))
     found += integer_overflow.explain(got, expected, names, wrong)
-    found += float16_overflow.explain(original, sample, got, expected, graph, names, file_values)
+    found += float16_overflow.explain(original, sample, got, expected, graph, names, wrong, file_values)
     if found or all(scattered(g, e.array) for _, g, e in wrong):
         return found  # what follows is about whole outputs
+    found += eval_mode.in_original(lambda: original.arrays(sample), sample, random=False)
+    if found and any(f.kind == training_mode.KIND for f in training_mode.in_file(graph)):
+        found = []  # the file takes the statistics of the batch, too
     found += output_forms.explain(got, expected, names, elsewhere, wrong)
     if not found:
         inputs = sample.names or leaf_names(original.source or original.model, sample.args, sample.kwargs, {})

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from ...export.buffers import buffers_kept
+from ...symbolic.memory_layouts import is_dense
 from ..backends import Sample
 from ..backends.torch import arrays_of, outputs_of
-from ..original import Expected, Original, cloned, is_float
+from ..original import Expected, Original, cloned
 from ..parity.compare import compare_output
+from ..parity.float_types import is_float
 from ..record import Finding
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 __all__ = ["in_layout", "in_state"]
 
@@ -57,9 +59,9 @@ def in_layout(original: Original, sample: Sample, outputs: Sequence[Expected]) -
     from torch.utils import _pytree
 
     given = (sample.args, dict(sample.kwargs))
-    if all(_dense(v) for v in _pytree.tree_leaves(given)) or any(e.unsteady for e in outputs):
+    if all(is_dense(v) for v in _pytree.tree_leaves(given)) or any(e.unsteady for e in outputs):
         return
-    args, kwargs = _pytree.tree_map(lambda v: v if _dense(v) else v.contiguous(), given)
+    args, kwargs = _pytree.tree_map(lambda v: v if is_dense(v) else v.contiguous(), given)
     derived = original.atol is None and original.rtol is None
     dense, arrays = replace(sample, args=args, kwargs=kwargs), [e.array for e in outputs]
     try:
@@ -76,15 +78,6 @@ def in_layout(original: Original, sample: Sample, outputs: Sequence[Expected]) -
         where=sample.label,
         advice="take strides into account in its operators, or call .contiguous() on their inputs",
     )
-
-
-def _dense(value: Any) -> bool:
-    import torch
-
-    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-        return True
-    tensor: torch.Tensor = value
-    return tensor.is_contiguous()
 
 
 def _same(first: Sequence[Array], second: Sequence[Array]) -> bool:

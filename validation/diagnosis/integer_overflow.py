@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..original import Expected, is_float
+from ..original import Expected
+from ..parity.float_types import is_float
 from ..record import Finding
 from .residual import Wrong, failing
 

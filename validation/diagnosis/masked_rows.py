@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..backends import Sample
-from ..original import Expected, Original, is_float
+from ..original import Expected, Original
+from ..parity.float_types import is_float
 from ..record import Finding
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..original import is_float
+from ..parity.float_types import is_float
 from ..record import Finding
 
 __all__ = ["differs_from_itself"]

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..original import Expected, is_float
+from ..original import Expected
+from ..parity.float_types import is_float
 from ..record import Finding
 from .last_operators import Holds, last_operators
 from .residual import (

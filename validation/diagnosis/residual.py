@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..original import Expected, is_float
+from ..original import Expected
 from ..parity.compare import compare_output
+from ..parity.float_types import is_float
 from ..record import FAILED, PASSED, Cell
 
 if TYPE_CHECKING:

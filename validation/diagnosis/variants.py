@@ -13,7 +13,8 @@ from typing import Any
 import numpy.typing as npt
 
 from ..backends import Sample
-from ..original import Expected, Original, is_float
+from ..original import Expected, Original
+from ..parity.float_types import is_float
 from ..parity.judge import budget_used, judge
 from ..parity.metrics import measure
 from .residual import Elsewhere, nowhere

@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from ...errors import UsageError
 from ..backends import Sample
-from ..original import Expected, is_float
+from ..original import Expected
 from ..parity.budget import Budget
 from ..parity.compare import compare_output
+from ..parity.float_types import is_float
 from ..record import Cell
 
 __all__ = ["golden_cells", "golden_expected"]

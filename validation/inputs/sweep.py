@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...symbolic.memory_layouts import LAYOUTS, laid_out
 from ..backends import Sample
 from .distributions import FULL, QUICK, drawn, is_drawable
-from .layouts import LAYOUTS, laid_out
 from .sizes import OpenDim, size_sets
 
 if TYPE_CHECKING:

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-__all__ = ["FloatType", "float_type"]
+__all__ = ["FloatType", "float_type", "is_float"]
+
+Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +48,8 @@ def float_type(dtype: Any) -> FloatType:
         float(info.smallest_normal),
         float(info.max),
     )
+
+
+def is_float(array: Array) -> bool:
+    """Whether the dtype is floating point, those of ml_dtypes included."""
+    return array.dtype.kind == "f" or array.dtype.name.startswith(("bfloat", "float"))

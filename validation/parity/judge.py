@@ -30,7 +30,7 @@ def judge(metrics: Metrics, budget: Budget) -> tuple[Literal["passed", "failed",
             )
         return "failed", "; ".join(parts)
     if budget.exact:
-        return "failed", f"{metrics.mismatches} of {metrics.count} elements differ; they must be equal"
+        return "failed", _different(metrics)
     if metrics.overflow and metrics.overflow_gap > budget.atol + budget.rtol * budget.largest:
         return "failed", f"{metrics.overflow} of {metrics.count} elements Inf on one side only"
     if metrics.mismatches:
@@ -90,6 +90,14 @@ def _allowed_rms(metrics: Metrics, budget: Budget) -> float:
 def _enough(metrics: Metrics) -> bool:
     """Elements for a mean; fewer are judged one by one, and their rms would only say the same more strictly."""
     return sum(r.distinct for r in metrics.binades) >= ENOUGH
+
+
+def _different(metrics: Metrics) -> str:
+    """Of whole numbers and truth values, which must be equal."""
+    first = min((w.index for w in metrics.worst), default=())
+    by = f" by up to {metrics.max_abs:g}" if metrics.max_abs > 1 else ""
+    place = f", the first at {list(first)}" if first else ""
+    return f"{metrics.mismatches} of {metrics.count} elements differ{by}{place}; they must be equal"
 
 
 def _specials(metrics: Metrics) -> list[tuple[int, str]]:

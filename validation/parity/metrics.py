@@ -109,7 +109,7 @@ def measure_exact(got: Array, want: Array) -> Metrics:
     if got.shape != want.shape:
         raise ValueError(f"measure_exact needs equal shapes, got {got.shape} and {want.shape}")
     flat_got, flat_want = got.reshape(-1), want.reshape(-1)
-    mismatches, worst = 0, list[tuple[int, int]]()
+    mismatches, worst, first = 0, list[tuple[int, int]](), None
     for start in range(0, flat_got.size, CHUNK):
         a, b = flat_got[start : start + CHUNK], flat_want[start : start + CHUNK]
         (where,) = np.nonzero(a != b)
@@ -118,7 +118,9 @@ def measure_exact(got: Array, want: Array) -> Metrics:
             # |a - b| wraps in int64 and does not exist for uint64 - int64: max - min in Python integers
             pairs = zip(a[where].tolist(), b[where].tolist(), (where + start).tolist(), strict=True)
             worst += [(-abs(int(x) - int(y)), i) for x, y, i in pairs]
-            worst = sorted(worst)[:WORST]
+            worst = sorted(worst)
+            first = first or min(worst, key=lambda w: w[1])  # shown too, however small: a reader looks there
+            worst = worst[:WORST] if first in worst[:WORST] else [*worst[: WORST - 1], first]
     if not worst:
         return Metrics(count=flat_got.size, compared=flat_got.size, equal=flat_got.size)
     return Metrics(

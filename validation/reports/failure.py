@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..record import FAILED, PASSED, Cell, Report
 from .advice import Advisor
 from .plain_text import cut, lines_of, one_line
-from .quantities import differs, exactly, number, shape, used
+from .quantities import exactly, shape, sizes, used
 from .summary import headline, worst_first
 from .tables import table
 
@@ -63,12 +63,7 @@ def _cell(c: Cell, advice: str) -> list[str]:
         kind = f"{_line(c.dtype)}{shape(c.shape)}" + (
             f", judged as {_line(c.judged_as)}" if c.judged_as != "values" else ""
         )
-        sizes = (
-            f"max abs {number(m.max_abs)}, max rel {number(m.max_rel)}, rms {number(m.rms)}, "
-            if m.identical or differs(c)
-            else ""
-        )
-        lines.append(f"    {kind}: {sizes}budget used {used(c)}")
+        lines.append(f"    {kind}: {sizes(c).said('max_abs', 'max_rel', 'rms')}budget used {used(c)}")
         rows = [(shape(w.index), exactly(w.got), exactly(w.want), f"{w.got - w.want:+.3g}") for w in m.worst]
         if rows:
             head = ("worst at", "got", "expected", "difference")

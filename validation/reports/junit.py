@@ -17,7 +17,7 @@ from ..record import FAILED, NOT_CHECKED, PASSED, Bisection, Cell, Report, Verdi
 from ..verdict import coverage
 from .advice import Advisor
 from .plain_text import cut, lines_of, one_line
-from .quantities import differs, element, milliseconds, number, shape, times, used
+from .quantities import element, milliseconds, shape, sizes, times, used
 from .summary import lost, not_asked_for
 
 __all__ = ["junit"]
@@ -152,10 +152,7 @@ def _measured(cell: Cell) -> list[str]:
         return []
     lines = [
         f"{cell.dtype}{shape(cell.shape)}, judged as {cell.judged_as}",
-        f"budget used {used(cell)}"
-        if not (m.identical or differs(cell))
-        else f"max abs {number(m.max_abs)}, max rel {number(m.max_rel)}, rms {number(m.rms)}, "
-        f"cosine {number(m.cosine, 8)}, budget used {used(cell)}",
+        f"{sizes(cell).said('max_abs', 'max_rel', 'rms', 'cosine')}budget used {used(cell)}",
         f"{m.mismatches} of {m.count} elements out of budget",
     ]
     lines += [f"worst at {shape(w.index)}: {element(w.got)}, expected {element(w.want)}" for w in m.worst]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from ..record import Cell
 
 __all__ = [
+    "NOTHING",
+    "Sizes",
     "amount",
-    "differs",
     "element",
     "exactly",
     "milliseconds",
@@ -16,8 +18,10 @@ __all__ = [
     "of_budget",
     "percent",
     "shape",
+    "sizes",
     "times",
     "used",
+    "whole_numbers",
 ]
 
 
@@ -77,14 +81,44 @@ def of_budget(cell: Cell) -> str:
     return f"{part} of its budget" if part else ""
 
 
-def differs(cell: Cell) -> bool:
-    """Whether the differences of a cell that is not identical say something.
+NOTHING = "–"
 
-    Between NaN and a number, and between rows that have no counterpart, there is none to be measured: a largest one of 0
-    would be read as "equal".
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large the differences of a cell are, as texts; `NOTHING` where a measure means nothing."""
+
+    max_abs: str = NOTHING
+    max_rel: str = NOTHING
+    rms: str = NOTHING
+    scale_ulps: str = NOTHING
+    cosine: str = NOTHING
+
+    def said(self, *names: str) -> str:
+        """Those of them that mean something, in words: "max abs 5, rms 2, "; empty where none does."""
+        values = [(name.replace("_", " "), getattr(self, name)) for name in names]
+        return "".join(f"{name} {value}, " for name, value in values if value != NOTHING)
+
+
+def sizes(cell: Cell) -> Sizes:
+    """Three significant digits.
+
+    Between NaN and a number, and between rows that have no counterpart, there is no difference to be measured: a largest one
+    of 0 would be read as "equal". Of whole numbers and truth values the largest is all that counts.
     """
     m = cell.metrics
-    return m is not None and (m.max_abs > 0 or not (m.nan or m.inf or m.mismatches))
+    if m is None or not (m.identical or m.max_abs > 0 or not (m.nan or m.inf or m.mismatches)):
+        return Sizes()
+    if whole_numbers(cell):
+        return Sizes(number(m.max_abs))
+    return Sizes(
+        number(m.max_abs), number(m.max_rel), number(m.rms), number(cell.scale_ulps), number(m.cosine, 8)
+    )
+
+
+def whole_numbers(cell: Cell) -> bool:
+    """Whether an output is of integers or truth values."""
+    return cell.budget is not None and cell.budget.exact
 
 
 def element(value: float) -> str:

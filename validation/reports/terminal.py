@@ -10,7 +10,7 @@ from ..verdict import coverage
 from .advice import Advisor
 from .lines import MOST_LINES, Lines, named, whole, worded
 from .plain_text import cut, lines_of
-from .quantities import differs, element, exactly, number, of_budget, shape, used
+from .quantities import NOTHING, element, exactly, of_budget, shape, sizes, used
 from .summary import BackendSummary, alike_bisections, headline, not_asked_for, summaries, worst_first
 from .tables import table
 from .terminal_times import say_latency
@@ -97,16 +97,17 @@ def _row(c: Cell) -> tuple[str, ...]:
     if m is None:
         return (*row, "", "", "", "", "")
     if m.identical:
-        return (*row, "0", "0", "0", used(c), "empty" if not m.count else "identical")
+        by = sizes(c)
+        return (*row, by.max_abs, by.max_rel, by.scale_ulps, used(c), "identical" if m.count else "empty")
     worst = ""
     if m.worst:
         at = m.worst[0]
         shown = element if element(at.got) != element(at.want) else exactly
         worst = f"{shape(at.index)}: {shown(at.got)}, not {shown(at.want)}"
-    numbers = (
-        (f"{m.max_abs:.1e}", f"{m.max_rel:.1e}", number(c.scale_ulps)) if differs(c) else ("–", "–", "–")
-    )
-    return (*row, *numbers, used(c), named(worst))
+    by = sizes(c)
+    if by.max_rel == NOTHING:
+        return (*row, by.max_abs, by.max_rel, by.scale_ulps, used(c), named(worst))
+    return (*row, f"{m.max_abs:.1e}", f"{m.max_rel:.1e}", by.scale_ulps, used(c), named(worst))
 
 
 def _backends(page: Lines, report: Report) -> None:

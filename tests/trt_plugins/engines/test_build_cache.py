@@ -157,7 +157,7 @@ class Config:
 
 def timed(folder: Path, *entries: str) -> Config:
     config = Config()
-    assert use_timing_cache(config, folder / "t.cache", lambda: config.log)
+    assert not use_timing_cache(config, folder / "t.cache", lambda: config.log)
     assert config.cache is not None
     config.cache.entries |= set(entries)
     return config
@@ -183,5 +183,29 @@ def test_what_builds_time_at_once_is_all_kept(tmp_path: Path) -> None:
 def test_a_file_that_is_no_timing_cache_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "t.cache").write_text("not one")
     config = Config()
-    assert not use_timing_cache(config, tmp_path / "t.cache", lambda: config.log)
+    why = use_timing_cache(config, tmp_path / "t.cache", lambda: config.log)
+    assert why == "TensorRT says: Failed to deserialize timing cache. Returning an empty timing cache."
     assert (tmp_path / "t.cache").read_text() == "not one"
+
+
+class Refusing(Config):
+    """Of a cache that was timed on another GPU."""
+
+    def set_timing_cache(self, cache: Cache, ignore_mismatch: bool) -> bool:
+        self.log.append("[builder.cpp::set::12] Device of the timing cache does not match: cannot be used.")
+        return False
+
+
+class Silent(Config):
+    def set_timing_cache(self, cache: Cache, ignore_mismatch: bool) -> bool:
+        return False
+
+
+def test_why_a_timing_cache_is_refused_is_said(tmp_path: Path) -> None:
+    (tmp_path / "t.cache").write_text('["layer"]')
+    told = [
+        use_timing_cache(config, tmp_path / "t.cache", lambda c=config: c.log)
+        for config in (Refusing(), Silent())
+    ]
+    assert told[0] == "TensorRT says: Device of the timing cache does not match: cannot be used."
+    assert told[1].startswith("it was timed on another GPU or by another TensorRT")

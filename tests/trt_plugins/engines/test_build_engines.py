@@ -19,6 +19,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from deployops.errors import UsageError
+from deployops.symbolic.graph_inspection.file_kind import UNVERIFIED
 from deployops.trt_plugins.engines.build import BuildError, build_engine
 from deployops.trt_plugins.engines.sidecar import read_sidecar
 from deployops.trt_plugins.library import PluginLibrary
@@ -236,7 +237,8 @@ def test_float64_inside_a_model_is_told(rtx: Path, tmp_path: Path) -> None:
     ]
     weight = numpy_helper.from_array(np.full(2, 1 / 3), "w")
     model = save(tmp_path / "m.onnx", nodes, {"x": (F32, [2])}, {"y": (F32, [2])}, [weight])
-    [told] = build_engine(model, out=tmp_path / "m.engine").record.warnings
+    [unverified, told] = build_engine(model, out=tmp_path / "m.engine").record.warnings
+    assert unverified == UNVERIFIED
     assert told == (
         "TensorRT computes in float32 what is float64 in the model: the weight `w` is float64 and 1 more"
     )
@@ -249,7 +251,7 @@ def test_an_opset_that_nobody_knows_is_told(rtx: Path, tmp_path: Path) -> None:
     proto = onnx.load(model)
     proto.opset_import[0].version = 99
     model.write_bytes(proto.SerializeToString())
-    [told] = build_engine(model, out=tmp_path / "m.engine").record.warnings
+    [_, told] = build_engine(model, out=tmp_path / "m.engine").record.warnings
     assert told.startswith("the model says opset 99, and onnx ")
 
 

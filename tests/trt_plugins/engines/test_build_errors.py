@@ -111,8 +111,7 @@ def test_an_operator_of_onnx_runtime_is_not_taken_for_onnx_s_of_that_name(rtx: P
     inputs: Tensors = {"x": f, "p": i, "c": (F32, [16, 4]), "s": (F32, [16, 4])}
     model = save(tmp_path / "m.onnx", nodes, inputs, {"y": (F32, None)}, ("com.microsoft",))
     text = refusal(model)
-    assert "node 'rope' (com.microsoft::RotaryEmbedding)" in text
-    assert "would compute something else" in text
+    assert "'rope': com.microsoft::RotaryEmbedding is taken for the standard operator" in text
     assert "Gelu" not in text
 
 
@@ -120,8 +119,7 @@ def test_a_custom_node_that_would_be_taken_for_a_standard_operator_is_refused(
     rtx: Path, tmp_path: Path
 ) -> None:
     text = refusal(custom(tmp_path / "m.onnx", "Relu"))
-    assert "node '/blur/0' (acme::Relu)" in text
-    assert "would compute something else" in text
+    assert "'/blur/0': acme::Relu is taken for the standard operator Relu" in text
     assert "Give the operator another ONNX name" in text
 
 
@@ -225,10 +223,17 @@ def test_a_manifest_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
             build_engine(model, out=tmp_path / "m.engine")
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no model", b"\x08\x0a"])
-def test_a_file_that_is_no_model_is_refused(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "an empty file"),
+        (b"PK\x03\x04 no model", "a zip archive that is damaged"),
+        (b"\x08\x0a", "damaged"),
+    ],
+)
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
     (tmp_path / "m.onnx").write_bytes(content)
-    with pytest.raises(ModelFileError, match="damaged"):
+    with pytest.raises(ModelFileError, match=words):
         build_engine(tmp_path / "m.onnx", out=tmp_path / "m.engine")
 
 
@@ -444,3 +449,21 @@ def test_json_of_a_failure_is_on_the_standard_error_alone(
     assert "no plugin is called Blur" in done.err
     with pytest.raises(ValueError):
         json.loads(done.err)
+
+
+MISSING_FILE = """
+class ILogger:
+    def __init__(self): pass
+def get_plugin_registry():
+    raise FileNotFoundError(2, "No such file or directory", "share/kernels.bin")
+__version__ = "1.7.1"
+"""
+
+
+def test_a_file_that_tensorrt_misses_is_named_and_no_fault_of_the_cache(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(package(tmp_path / "site", "tensorrt_rtx", MISSING_FILE)))
+    with pytest.raises(UsageError, match=r"No such file or directory: 'share/kernels\.bin'") as caught:
+        build_engine(exported, out=tmp_path / "m.engine", flavor="tensorrt-rtx", cache=False)
+    assert "cache" not in str(caught.value)

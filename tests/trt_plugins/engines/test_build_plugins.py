@@ -154,3 +154,30 @@ def test_a_library_without_code_for_the_gpu_is_refused(
         build_engine(exported_with_plugin, out=tmp_path / "a.engine", archs=["sm86"], plugins=[library])
     built = build_engine(exported_with_plugin, out=tmp_path / "b.engine", archs=["sm120"], plugins=[library])
     assert any("PTX" in text for text in built.record.warnings)
+
+
+def test_a_manifest_is_read_once(
+    rtx: Path,
+    exported_with_plugin: Path,
+    engine_library: PluginLibrary,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from deployops.native import kernel_manifest
+
+    read: list[Path] = []
+    plain = kernel_manifest.json_content
+
+    def counted(path: Path, *more: Any) -> Any:
+        read.append(path)
+        return plain(path, *more)
+
+    monkeypatch.setattr(kernel_manifest, "json_content", counted)
+    build_engine(
+        exported_with_plugin,
+        out=tmp_path / "m.engine",
+        archs=["sm89"],
+        precision="fp16",
+        plugins=[engine_library.path],
+    )
+    assert read == [engine_library.manifest]

@@ -145,7 +145,7 @@ def test_a_damaged_sidecar_is_an_error(engine: Path) -> None:
 
 def test_nothing_is_claimed_of_other_files(tmp_path: Path) -> None:
     path = tmp_path / "net.engine"
-    for content in (b"ftrt" + b"\1" * 60, b"GIF89a" + bytes(100)):
+    for content in (b"ftrt" + b"\1" * 60, b"\xf7\x01" * 60):
         path.write_bytes(content)
         assert read_plan_header(path) is None
         shown = show_engine(path)
@@ -248,3 +248,58 @@ def test_a_truncated_engine_without_a_sidecar_is_told(
     assert not show_engine(cut, host=HOST).problems
     assert "sm86, sm89" in show_engine(cut, host=replace(HOST, arch="sm120")).problems[0]
     assert "here is 1.8.0" in show_engine(cut, host=replace(HOST, tensorrt="1.8.0")).problems[0]
+
+
+# --- `inspect`, given an engine ----------------------------------------------------------------------------------
+
+
+def test_inspect_says_of_an_engine_what_is_known_of_it_and_that_it_is_no_model(
+    command: Any, tmp_path: Path
+) -> None:
+    """The first bytes as TensorRT-RTX 1.7.1 writes them; the sidecar is of this engine."""
+    path = tmp_path / "net.engine"
+    path.write_bytes(b"vtrt" + bytes(20) + bytes([1, 7, 1, 116]) + bytes(36))
+    bare = command("inspect", path)
+    assert bare.code == 2
+    assert not bare.out
+    assert "net.engine is no model but a serialized engine of TensorRT-RTX" in bare.err
+    assert "built by  TensorRT-RTX 1.7.1.116" in bare.err
+    assert "no sidecar beside it" in bare.err
+    write_sidecar(path, record(path))
+    told = command("inspect", path)
+    assert told.code == 2
+    for part in (
+        "sm86, sm89",
+        "fp16",
+        "x: float32[n, 3]",
+        "x=1x3,4x3,8x3",
+        "libacme.so (to be loaded first)",
+    ):
+        assert part in told.err, part
+
+
+def test_inspect_does_not_take_another_engine_s_sidecar_for_its_own(command: Any, tmp_path: Path) -> None:
+    path = tmp_path / "net.engine"
+    path.write_bytes(b"vtrt" + bytes(20) + bytes([1, 7, 1, 116]) + bytes(36))
+    write_sidecar(path, replace(record(path), sha256="ab" * 32))
+    assert "would not run here: " in command("inspect", path).err
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"<!DOCTYPE html><title>Sign in</title>", "it is no engine but a web page"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n", "run `git lfs pull`"),
+        (b"\x1f\x8b\x08" + bytes(40), "a gzip archive; unpack it first"),
+        (onnx.helper.make_model(onnx.helper.make_graph([], "a graph of some length", [], [])).SerializeToString(), "an ONNX model"),
+    ],
+)  # fmt: skip
+def test_another_file_than_an_engine_is_told(
+    command: Any, tmp_path: Path, content: bytes, words: str
+) -> None:
+    path = tmp_path / "net.engine"
+    path.write_bytes(content)
+    done = command("engine", "show", path)
+    assert done.code == 1
+    assert "would not run here: " in done.out
+    assert words in done.out

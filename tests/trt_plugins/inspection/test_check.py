@@ -211,13 +211,13 @@ def test_sizes_that_vary_that_are_values_and_that_the_data_decides() -> None:
 
 
 def test_names_move_no_cursor() -> None:
-    from deployops.trt_plugins.inspection.report import report_lines
+    from deployops.symbolic.graph_inspection.report import report_lines
 
     evil = "a\x1b[2J\nFAILS nothing\u202e"
     made = model(node(evil, domain=evil, **{evil: 1}), imports=(("", 18), (evil, 1)))
     lines = report_lines(checked(made, "10.8", *PLUGINS))
     assert len(lines) > 1
-    from deployops.export.model_files.model_file import printable
+    from deployops.symbolic.shown_text import printable
 
     assert all(printable(line).isprintable() for line in lines)  # as `deployops inspect` prints them
 

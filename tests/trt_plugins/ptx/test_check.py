@@ -136,6 +136,21 @@ def test_an_access_beyond_a_tensor_is_at_its_line(tmp_path: Path, nvcc: Nvcc) ->
     assert "thread (5, 0, 0) of block (0, 0, 0) reads 4 bytes beyond the end of `x`" in result.detail
 
 
+@pytest.mark.parametrize(
+    ("some", "who"),
+    [("if (i % 32 < 16) __syncthreads();", 16), ("if (i >= 64) return;\n  __syncthreads();", 64),
+     ("if (threadIdx.x >= 8) __syncwarp();", 0)],
+)  # fmt: skip
+def test_a_barrier_that_some_threads_leave_out(some: str, who: int, tmp_path: Path, nvcc: Nvcc) -> None:
+    """At the kernel's end, where nobody waits for ever; told with kernel, thread and line."""
+    kernel = KERNEL.replace("y[i] = x[i] * 2.f;", f"y[i] = x[i] * 2.f;\n  {some}")
+    result = checked(tmp_path, nvcc, kernel.replace("(n + 31) / 32, 32", "(n + 95) / 96, 96"))
+    assert result.status == "failed"
+    told = f"the kernel `twice_kernel`: thread ({who}, 0, 0) of block (0, 0, 0) ends, and never comes to where others wait"
+    assert told in result.detail
+    assert "twice.cuh:" in result.detail
+
+
 def test_a_launcher_that_reads_device_memory_is_found(tmp_path: Path, nvcc: Nvcc) -> None:
     result = checked(tmp_path, nvcc, KERNEL.replace("if (n == 0)", "if (n == 0 || x.data[0] == 7.f)"))
     assert result.status == "failed"

@@ -169,6 +169,66 @@ def test_a_barrier_that_some_threads_miss_is_a_deadlock() -> None:
         run(text)
 
 
+@pytest.mark.parametrize("last", [15, 31, 36])  # part of a warp, a warp, a warp and part of the next
+@pytest.mark.parametrize(
+    "barrier",
+    ["bar.sync 0;", "barrier.cta.sync.aligned 0;", "barrier.cta.sync 0;", "bar.red.popc.u32 %r11, 0, %p1;",
+     "barrier.cta.red.or.pred.aligned %p1, 0, %p1;", "bar.red.and.pred %p1, 0, %p1;"],
+)  # fmt: skip
+def test_a_barrier_that_some_leave_out_and_end(barrier: str, last: int) -> None:
+    """Nobody waits for ever: those who end are no longer waited for, by a device. The emulation says it too."""
+    text = planted("$END:\n", f"$END:\nsetp.gt.s32 %p2, %r3, {last};\n@%p2 bra $OUT;\n{barrier}\n$OUT:\n")
+    with pytest.raises(
+        PtxFault,
+        match=rf"thread \({last + 1}, 0, 0\) of block \(0, 0, 0\) ends, and never comes to where others wait for it: "
+        rf"thread \(0, 0, 0\) of block \(0, 0, 0\) at PTX line \d+: {barrier[:6]}",
+    ):
+        run(text)
+
+
+def test_a_barrier_in_a_loop_that_some_go_round_less() -> None:
+    loop = "mov.u32 %r11, %r3;\n$LOOP:\nbar.sync 0;\nadd.u32 %r11, %r11, 40;\nsetp.lt.u32 %p2, %r11, 64;\n@%p2 bra $LOOP;\n"
+    with pytest.raises(PtxFault, match=r"thread \(24, 0, 0\) of block \(0, 0, 0\) ends, and never comes"):
+        run(planted("$END:\n", f"$END:\n{loop}"))
+    np.testing.assert_array_equal(
+        run(planted("$END:\n", f"$END:\n{loop}").replace(" 40;", " 64;")), expected()
+    )
+
+
+def test_a_barrier_under_a_predicate() -> None:
+    """Whom the predicate leaves out goes on."""
+    everybody = "setp.ge.s32 %p2, %r3, 0;\n@%p2 bar.sync 0;\n@!%p2 bar.sync 0;"
+    np.testing.assert_array_equal(run(planted("bar.sync 0;", everybody)), expected())
+    with pytest.raises(PtxFault, match=r"thread \(63, 0, 0\) of block \(0, 0, 0\) ends, and never comes"):
+        run(planted("$END:\n", "$END:\nsetp.ne.s32 %p2, %r3, 63;\n@%p2 bar.sync 0;\n"))
+
+
+@pytest.mark.parametrize(
+    "old", ["mov.b32 %r11, {0};\nbar.warp.sync %r11;", "shfl.sync.bfly.b32 %f5, %f4, 0, 31, {0};"]
+)
+@pytest.mark.parametrize(
+    ("lanes", "mask", "message"),
+    [
+        # lane 20 and all above are not there any more, or go elsewhere
+        ("@%p2 bra $OUT;", "-1", r"thread \(20, 0, 0\) of block \(0, 0, 0\) ends, and never comes"),
+        ("@%p2 exit;", "-1", r"thread \(0, 0, 0\) .* has the mask 0xffffffff, which names lane 20, which has ended"),
+        # all come, and ask for different lanes
+        ("", "%r9", r"deadlock: .*thread \(0, 0, 0\) of block \(0, 0, 0\) at .* \(with another mask than thread \(20, 0, 0\)"),
+    ],
+)  # fmt: skip
+def test_lanes_that_a_mask_names(old: str, lanes: str, mask: str, message: str) -> None:
+    """%r9: lanes 0 … 19 name themselves and lane 20, the others all."""
+    head = "$END:\nsetp.ge.s32 %p2, %r3, 20;\nselp.b32 %r9, -1, 0x001fffff, %p2;\n"
+    with pytest.raises(PtxFault, match=message):
+        run(planted("$END:\n", f"{head}{lanes}\n{old.format(mask)}\n$OUT:\n"))
+
+
+def test_lanes_that_do_not_exist() -> None:
+    ptx = planted("mov.u32 %r3, %tid.x;", "mov.u32 %r3, %tid.x;\nbar.warp.sync -1;")
+    with pytest.raises(PtxFault, match="names lane 16, which does not exist: the block has too few threads"):
+        run(ptx, threads=48)
+
+
 def test_a_shuffle_that_a_lane_misses_is_a_deadlock() -> None:
     text = planted("shfl.sync", "setp.eq.s32 %p2, %r3, 5;\n$SPIN:\n@%p2 bra $SPIN;\nshfl.sync")
     import deployops.trt_plugins.ptx.machine as machine

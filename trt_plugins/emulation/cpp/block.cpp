@@ -81,6 +81,7 @@ bool BlockRunner::run(uint3 block_index) {
   }
   current_thread = nullptr;
   current_runner = nullptr;
+  if (!failed_) expect_nothing_beside_dynamic();
   if (failed_) {
     // What was left standing in the middle of a kernel starts anew.
     fibers_.clear();
@@ -101,7 +102,20 @@ void BlockRunner::fill_shared_memory() {
     current_runner = runner;
     prepared_for_faults = prepared;
   }
-  if (launch_.dynamic_shared > 0) std::memset(dynamic_.begin, fill(), launch_.dynamic_shared);
+  // Up to the guard: what lies there is read as unwritten memory is, and nobody writes it.
+  if (launch_.dynamic_shared > 0) std::memset(dynamic_.begin, fill(), size_t(dynamic_guard() - dynamic_.begin));
+}
+
+// What is not a multiple of 16 bytes does not reach the guard.
+void BlockRunner::expect_nothing_beside_dynamic() {
+  if (launch_.dynamic_shared == 0) return;
+  const char* const written =
+      std::find_if(dynamic_.end, dynamic_guard(), [](char c) { return static_cast<unsigned char>(c) != fill(); });
+  if (written == dynamic_guard()) return;
+  std::snprintf(failure_, sizeof failure_,
+                "block (%u, %u, %u): writes %td bytes beyond the end of the dynamic shared memory, which has %td",
+                block_index_.x, block_index_.y, block_index_.z, written - dynamic_.end, dynamic_.end - dynamic_.begin);
+  failed_ = true;
 }
 
 unsigned BlockRunner::random(unsigned below) {

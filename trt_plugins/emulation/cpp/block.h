@@ -93,6 +93,8 @@ class BlockRunner {
   Fiber& take_ready();
   void release_barrier();
   void fill_shared_memory();
+  void expect_nothing_beside_dynamic();
+  char* dynamic_guard() const { return dynamic_mapping_ + dynamic_capacity_; }
   unsigned random(unsigned below);
   void report_deadlock();
 

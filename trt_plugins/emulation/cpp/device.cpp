@@ -8,12 +8,14 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "block.h"
+#include "given_stream.h"
 #include "memory.h"
 #include "races.h"
 
@@ -25,6 +27,8 @@ std::string failure_text;
 bool failure_of_device = true;
 cudaError_t last_error = cudaSuccess;
 RunSettings settings;
+LargeRun large;
+uint64_t launched_blocks = 0;
 std::unordered_map<const void*, size_t> allowed_dynamic_shared;
 std::vector<std::unique_ptr<BlockRunner>> idle_runners;
 
@@ -41,15 +45,9 @@ cudaError_t refuse(cudaError_t error, const char* text, bool by_device = true) {
   return last_error = error;
 }
 
-// A device does as it is told, and the results are wrong now and then. Here it is an error, so that no host can miss it.
 cudaError_t expect_stream(cudaStream_t stream, const char* what) {
-  const bool by_default = stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
-  if (settings.stream == nullptr ? !by_default : stream == settings.stream) return cudaSuccess;
-  char text[512];
-  std::snprintf(text, sizeof text,
-                "%s on %s, not on the stream given: in TensorRT it would race with what runs before and after", what,
-                by_default ? "the default stream" : "another stream");
-  return refuse(cudaErrorInvalidResourceHandle, text, false);
+  const std::string wrong = wrong_stream(settings.stream, stream, what);
+  return wrong.empty() ? cudaSuccess : refuse(cudaErrorInvalidResourceHandle, wrong.c_str(), false);
 }
 
 // After what `who` did; while memory is open.
@@ -60,7 +58,31 @@ cudaError_t expect_nothing_beside(const char* who) {
   return refuse(cudaErrorIllegalAddress, text, false);
 }
 
-// CUDA C++ Programming Guide, "Compute Capabilities".
+// Where the instructions before each kernel with __launch_bounds__ begin; the linker gives the list its ends.
+extern "C" __attribute__((weak, visibility("hidden"))) const void* const __start___patchable_function_entries[];
+extern "C" __attribute__((weak, visibility("hidden"))) const void* const __stop___patchable_function_entries[];
+
+// The most threads of a block that a kernel promises; 0 where it promises nothing.
+unsigned launch_bound(const void* kernel) {
+#if defined(__aarch64__)
+  using Instruction = uint32_t;
+  constexpr Instruction nothing = 0xd503201f;
+#else
+  using Instruction = uint8_t;
+  constexpr Instruction nothing = 0x90;  // of x86-64
+#endif
+  const auto* const entry = static_cast<const Instruction*>(kernel);
+  constexpr size_t most = 1024;
+  for (auto* at = __start___patchable_function_entries; at != __stop___patchable_function_entries; ++at) {
+    const auto* const begin = static_cast<const Instruction*>(*at);
+    if (begin >= entry || size_t(entry - begin) > most) continue;
+    // Its own, not those of a short kernel before it.
+    if (std::all_of(begin, entry, [](Instruction i) { return i == nothing; })) return unsigned(entry - begin);
+  }
+  return 0;
+}
+
+// CUDA C++ Programming Guide, "Compute Capabilities", and "Launch Bounds".
 cudaError_t check_configuration(const cudaLaunchConfig_t& c, const void* kernel) {
   char text[256];
   const dim3 &g = c.gridDim, &b = c.blockDim;
@@ -76,6 +98,13 @@ cudaError_t check_configuration(const cudaLaunchConfig_t& c, const void* kernel)
                   b.x, b.y, b.z);
     return refuse(cudaErrorInvalidConfiguration, text);
   }
+  const unsigned bound = launch_bound(kernel);
+  if (bound != 0 && threads > bound) {
+    std::snprintf(text, sizeof text,
+                  "a launch with blocks of %u threads of the kernel <kernel 0x%zx>, which promises at most %u (__launch_bounds__)",
+                  unsigned(threads), offset_in_library(kernel), bound);
+    return refuse(cudaErrorInvalidValue, text);
+  }
   const auto found = allowed_dynamic_shared.find(kernel);
   const size_t allowed = found == allowed_dynamic_shared.end() ? default_shared : found->second;
   if (c.dynamicSmemBytes > allowed) {
@@ -84,6 +113,37 @@ cudaError_t check_configuration(const cudaLaunchConfig_t& c, const void* kernel)
     return refuse(cudaErrorInvalidValue, text);
   }
   return cudaSuccess;
+}
+
+// The numbers along an axis of the grid of the blocks that are run.
+std::vector<uint64_t> chosen_along(uint64_t extent) {
+  constexpr uint64_t first = 4, least = 64;
+  const uint64_t last = large.elements == 0 ? extent : least + extent * large.at_end / large.elements;
+  std::vector<uint64_t> chosen;
+  for (uint64_t i = 0; i < extent; ++i) {
+    if (i == first && extent > first + last) i = extent - last;
+    chosen.push_back(i);
+  }
+  return chosen;
+}
+
+std::vector<uint3> chosen_blocks(dim3 grid) {
+  const auto x = chosen_along(grid.x), y = chosen_along(grid.y), z = chosen_along(grid.z);
+  std::vector<uint3> chosen;
+  for (uint64_t k : z) {
+    for (uint64_t j : y) {
+      for (uint64_t i : x) chosen.push_back({unsigned(i), unsigned(j), unsigned(k)});
+    }
+  }
+  return chosen;
+}
+
+// Blocks that go round: they would touch all of the memory, and who computes its end is not known.
+void expect_one_round(dim3 grid, uint64_t blocks, uint64_t threads) {
+  constexpr uint64_t most_of_a_thread = 4096;
+  const bool at_limit = grid.x == 0x7fffffff || grid.y == 65535 || grid.z == 65535;
+  if (large.elements == 0 || (!at_limit && blocks * threads * most_of_a_thread >= large.elements)) return;
+  throw std::runtime_error("it launches blocks that go round the tensors");
 }
 
 std::unique_ptr<BlockRunner> take_runner() {
@@ -111,6 +171,14 @@ void set_run_settings(const RunSettings& wanted) {
   failure_text.clear();
   failure_of_device = true;
   last_error = cudaSuccess;
+  launched_blocks = 0;
+}
+void set_large_run(const LargeRun& wanted) { large = wanted; }
+uint64_t blocks_launched() { return launched_blocks; }
+void expect_small(size_t bytes, const char* what) {
+  constexpr size_t most = 256 << 20;
+  if (large.elements == 0 || bytes <= most) return;
+  throw std::runtime_error("it asks for " + std::to_string(bytes) + " bytes of " + what + ", more than this run writes");
 }
 const std::string& failure() { return failure_text; }
 bool device_would_tell() { return failure_of_device; }
@@ -137,6 +205,10 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, void (*
   const dim3 grid = config.gridDim;
   const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;
   const uint64_t threads = uint64_t(config.blockDim.x) * config.blockDim.y * config.blockDim.z;
+  launched_blocks += blocks;
+  expect_one_round(grid, blocks, threads);
+  const std::vector<uint3> some = large.elements == 0 ? std::vector<uint3>{} : chosen_blocks(grid);
+  const uint64_t run = large.elements == 0 ? blocks : some.size();
   std::atomic<uint64_t> next{0};
   std::atomic<bool> failed{false};
   races::launch_starts();
@@ -144,15 +216,15 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, void (*
   const auto work = [&] {
     prepare_thread_for_faults();
     std::unique_ptr<BlockRunner> runner = take_runner();
-    for (uint64_t i; !failed && (i = next.fetch_add(1)) < blocks;) {
+    for (uint64_t i; !failed && (i = next.fetch_add(1)) < run;) {
       // Blocks in another order too, and each with a schedule of its own.
-      const uint64_t b = settings.seed % 2 == 0 ? i : blocks - 1 - i;
+      const uint64_t b = settings.seed % 2 == 0 ? i : run - 1 - i;
       const unsigned seed = settings.seed == 0 ? 0 : settings.seed * 7919u + unsigned(b) + 1;
       if (settings.seed != 0 || runner->unprepared()) {
         runner->prepare({grid, config.blockDim, config.dynamicSmemBytes, body, call, {seed}});
       }
       const uint3 index{unsigned(b % grid.x), unsigned(b / grid.x % grid.y), unsigned(b / (uint64_t(grid.x) * grid.y))};
-      if (!runner->run(index)) {
+      if (!runner->run(some.empty() ? index : some[b])) {
         failed = true;
         refuse(cudaErrorLaunchFailure, runner->failure());
       }
@@ -162,7 +234,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, void (*
     idle_runners.push_back(std::move(runner));
   };
   std::vector<std::thread> workers;
-  for (unsigned k = workers_for(blocks, threads); k > 1; --k) workers.emplace_back(work);
+  for (unsigned k = workers_for(run, threads); k > 1; --k) workers.emplace_back(work);
   work();
   for (std::thread& worker : workers) worker.join();
   const cudaError_t error = failed ? cudaErrorLaunchFailure : expect_nothing_beside(name);
@@ -214,6 +286,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   using namespace deployops::emulation;
   cudaError_t error = expect_stream(stream, "the launcher calls cudaMemcpyAsync");
   if (error != cudaSuccess) return error;
+  expect_small(bytes, "cudaMemcpyAsync");
   open_memory();
   if (bytes > 0) std::memmove(to, from, bytes);
   error = expect_nothing_beside("the launcher's cudaMemcpyAsync");
@@ -224,6 +297,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
   using namespace deployops::emulation;
   cudaError_t error = expect_stream(stream, "the launcher calls cudaMemsetAsync");
   if (error != cudaSuccess) return error;
+  expect_small(bytes, "cudaMemsetAsync");
   open_memory();
   if (bytes > 0) std::memset(to, value, bytes);
   error = expect_nothing_beside("the launcher's cudaMemsetAsync");
@@ -233,6 +307,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 cudaError_t cudaMallocAsync(void** memory, size_t bytes, cudaStream_t stream) {
   using namespace deployops::emulation;
   const cudaError_t error = expect_stream(stream, "the launcher calls cudaMallocAsync");
+  expect_small(bytes, "cudaMallocAsync");
   if (error == cudaSuccess) *memory = guarded_memory(bytes, 256, false, true, "memory from cudaMallocAsync");
   return error;
 }

@@ -4,21 +4,12 @@
 #include <exception>
 
 #include "device.h"
+#include "given_stream.h"
 #include "memory.h"
 
 #define DEPLOYOPS_EXPORT extern "C" __attribute__((visibility("default")))
 
 using namespace deployops;
-
-namespace {
-
-// What launchers are given. Nobody looks behind the address.
-cudaStream_t stream_of_calls() {
-  static char there;
-  return reinterpret_cast<cudaStream_t>(&there);
-}
-
-}  // namespace
 
 // How many ways an operator has; 0 where there is no such operator.
 DEPLOYOPS_EXPORT int deployops_emulated_tactics(size_t number) {
@@ -36,6 +27,18 @@ DEPLOYOPS_EXPORT void* deployops_emulated_memory(size_t bytes, size_t alignment,
     return nullptr;
   }
 }
+// Of a tensor whose first `sparse` bytes are 0, and which ends with what a call is about.
+DEPLOYOPS_EXPORT void* deployops_emulated_large_memory(size_t bytes, size_t sparse, int writable, const char* name) {
+  try {
+    return emulation::guarded_memory(bytes, 16, true, writable != 0, name, 0, sparse);
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+DEPLOYOPS_EXPORT void deployops_emulated_large(uint64_t elements, uint64_t at_end) {
+  emulation::set_large_run({elements, at_end});
+}
+DEPLOYOPS_EXPORT uint64_t deployops_emulated_blocks() { return emulation::blocks_launched(); }
 DEPLOYOPS_EXPORT void deployops_emulated_release() { emulation::release_guarded_memory(); }
 DEPLOYOPS_EXPORT void deployops_emulated_catch_faults() { emulation::catch_faults(); }
 
@@ -45,15 +48,17 @@ DEPLOYOPS_EXPORT int deployops_emulated_run(size_t number, size_t row, int tacti
   static const Parallel sequential;
   call->parallel = &sequential;
   text[0] = 0;
-  emulation::set_run_settings({seed, workers, stream_of_calls()});
+  const cudaStream_t stream = emulation::stream_of_calls();
+  emulation::set_run_settings({seed, workers, stream});
   int outcome = 0;
   try {
     const CudaKernels& kernels = *emulation::operator_kernels(number);
     const size_t bytes = kernels.workspace(*call, row);
+    emulation::expect_small(bytes, "workspace");
     void* const workspace =
         bytes == 0 ? nullptr : emulation::guarded_memory(bytes, workspace_alignment, true, true, "the workspace");
     emulation::close_memory();
-    const cudaError_t error = kernels.entries[row](*call, Stream{stream_of_calls(), tactic, workspace});
+    const cudaError_t error = kernels.entries[row](*call, Stream{stream, tactic, workspace});
     const std::string& failure = emulation::failure();
     const bool swallowed = error == cudaSuccess && emulation::device_would_tell();
     if (error != cudaSuccess || !failure.empty()) {

@@ -47,7 +47,8 @@ size_t page_size() {
 void set_fill(unsigned char byte) { fill_byte = byte; }
 unsigned char fill() { return fill_byte; }
 
-void* guarded_memory(size_t bytes, size_t alignment, bool at_end, bool writable, const char* name, size_t offset) {
+void* guarded_memory(size_t bytes, size_t alignment, bool at_end, bool writable, const char* name, size_t offset,
+                     [[maybe_unused]] size_t sparse) {
 #if defined(DEPLOYOPS_EMULATION_ADDRESS)
   // AddressSanitizer's own memory: its messages say more.
   void* memory = nullptr;
@@ -64,13 +65,13 @@ void* guarded_memory(size_t bytes, size_t alignment, bool at_end, bool writable,
   return r.begin;
 #else
   const size_t page = page_size(), inner = (offset + bytes + page - 1) / page * page;
-  const size_t whole = inner + 2 * page;
+  const size_t guard = sparse == 0 ? page : inner, whole = inner + 2 * guard;
   void* mapped = mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) throw std::bad_alloc();
   Region r{};
   r.mapping = static_cast<char*>(mapped);
   r.mapping_end = r.mapping + whole;
-  r.open = r.mapping + page;
+  r.open = r.mapping + guard;
   r.open_end = r.open + inner;
   r.begin = r.open + offset + (at_end ? (inner - bytes - offset) / alignment * alignment : 0);
   r.end = r.begin + bytes;
@@ -80,7 +81,7 @@ void* guarded_memory(size_t bytes, size_t alignment, bool at_end, bool writable,
     mprotect(r.open, inner, PROT_READ | PROT_WRITE);
     const auto set = [](char* from, char* to, unsigned char byte) { std::memset(from, byte, size_t(to - from)); };
     set(r.open, r.begin, writable ? beside : fill_byte);
-    set(r.begin, r.end, fill_byte);
+    set(r.begin + sparse, r.end, fill_byte);
     set(r.end, r.open_end, writable ? beside : fill_byte);
   }
   regions.push_back(r);

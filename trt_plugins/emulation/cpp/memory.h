@@ -16,8 +16,10 @@ void set_fill(unsigned char byte);
 unsigned char fill();
 
 // `name` is for messages. The memory ends at the guard where `at_end`, as far as `alignment` allows; else it begins
-// right after one. It begins `offset` bytes past a multiple of `alignment`.
-void* guarded_memory(size_t bytes, size_t alignment, bool at_end, bool writable, const char* name, size_t offset = 0);
+// right after one. It begins `offset` bytes past a multiple of `alignment`. The first `sparse` bytes are 0, and cost nothing
+// as long as nobody writes there; the guards are as large as the memory then, for indices that overflow.
+void* guarded_memory(size_t bytes, size_t alignment, bool at_end, bool writable, const char* name, size_t offset = 0,
+                     size_t sparse = 0);
 void release_guarded_memory();
 
 // Whether somebody wrote beside memory that may be written: between it and its guard, where writing is no fault at once.

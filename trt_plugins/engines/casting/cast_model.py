@@ -31,6 +31,7 @@ from .flags import Flags
 from .graph import Casting
 from .input import check_tensors, inlined
 from .narrow_weights import NarrowPrecision, element_type
+from .normalisers import find_normalisers
 from .plugin_dtypes import PluginDtypes
 from .values import HALVES, NO_TENSOR, STANDARD, Findings, NarrowCalls, short_name
 
@@ -110,7 +111,10 @@ def _cast(
     light.graph.initializer.extend(weights)
     digits = find_digits(light.graph, types, shapes, plugins, precision)
     flags = Flags(precision, opset, shapes)
-    decisions = Decisions(precision, opset, flags, plugins, frozenset(keep), optional, Findings(), digits)
+    normalisers = find_normalisers(light.graph, types, weights)
+    decisions = Decisions(
+        precision, opset, flags, plugins, frozenset(keep), optional, Findings(), digits, normalisers
+    )
     casting = Casting(decisions, types, set(_all_names(light.graph)))
     casting.graph(light.graph)
     if unknown := [k for k in keep if k not in decisions.kept_by_name]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .digits import Digits
 from .flags import HUGE, INTEGERS, SUM, Flags, tensor_flag
 from .narrow_weights import NarrowPrecision, narrowed
+from .normalisers import Normalisers
 from .plugin_dtypes import PluginDtypes
 from .rules import (
     AS_THEY_ARE,
@@ -69,6 +70,7 @@ class Decisions:
         keep: names of nodes and operators that stay float32; those found are added to `kept_by_name`.
         optional: by function, the inputs that some call leaves out; None: its body cannot be cast.
         digits: values that are to be computed in float32, for what takes them.
+        normalisers: sums of products that are divided, or divided by.
     """
 
     precision: NarrowPrecision
@@ -79,6 +81,7 @@ class Decisions:
     optional: Mapping[tuple[str, str], frozenset[int] | None]
     findings: Findings
     digits: Digits = field(default_factory=Digits)
+    normalisers: Normalisers = field(default_factory=Normalisers)
     kept_by_name: set[str] = field(default_factory=set)
 
     def decide(
@@ -104,6 +107,8 @@ class Decisions:
             return Decision(SENSITIVE[node.op_type], flag or (SUM if node.op_type in FLAGGED_SUMS else ""))
         if adds_up(node):
             return Decision(SENSITIVE["ReduceSum"], flag or SUM)
+        if why := self.normalisers.reason(node):
+            return Decision(why, flag or (SUM if self.normalisers.is_sum(node) else ""))
         if node.op_type == "Range":
             return Decision(_WHY[INTEGERS], flag or INTEGERS)
         if why := self.flags.reaching(node, given, floats):
@@ -248,10 +253,18 @@ class Decisions:
                 flag = HUGE if above == (name == "min") else flag
             elif found.beyond:
                 flag = HUGE
-            if found.beyond or found.all_zero:
-                what = "is beyond the range" if found.beyond else "would become zero"
+            alone = narrowed(np.float32([attribute.f]), self.precision).all_one
+            if found.beyond or found.all_zero or alone:
+                what = (
+                    "is beyond the range"
+                    if found.beyond
+                    else "would become zero"
+                    if found.all_zero
+                    else "would become 1"
+                )
                 return Decision(
-                    f"its attribute {name} ({found.largest:g}) {what}", flag if found.beyond else flag or SUM
+                    f"its attribute {name} ({found.largest:.9g}) {what}",
+                    flag if found.beyond else flag or SUM,
                 )
         return None
 
@@ -287,6 +300,8 @@ class Decisions:
                 )
             if found.all_zero:
                 return f"its constant {value.name} ({found.largest:g}) would become zero", SUM
+            if found.all_one:
+                return f"its constant {value.name} ({found.largest:.9g}) would become 1", SUM
         return None
 
 

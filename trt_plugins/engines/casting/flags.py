@@ -85,7 +85,9 @@ class Flags:
                 operator == "BatchNormalization" and not any(self.at(node, k, given[k]) == HUGE for k in gain)
             )
             return "" if ends else HUGE
-        if operator in BOUNDED | COMPARES or (operator in ENDS_A_SUM and why == SUM):
+        if operator in BOUNDED | COMPARES:
+            return ""
+        if why == SUM and operator in ENDS_A_SUM and not self._scaled(node, given, floats):
             return ""
         if why == INTEGERS and operator not in SPREADS_PLAIN and not self._alone(node, given, floats):
             return ""  # times an activation
@@ -134,6 +136,14 @@ class Flags:
         if (computed or alone) and operator in SPREADS_INTEGERS | BOUNDED:
             return INTEGERS
         return INTEGERS if alone and self._outer_product(node, given) else ""
+
+    def _scaled(self, node: onnx.NodeProto, given: list[Value | None], floats: list[int]) -> bool:
+        """A sum times or by a constant or a count (a mean), or a constant by a sum, is still one."""
+        values = [v for k in self.places(node, given, floats) if (v := given[k]) is not None]
+        others = [v for v in values if v.flag != SUM]
+        return len(others) == len(values) - 1 and all(
+            v.stored is not None or v.flag == INTEGERS for v in others
+        )
 
     def _alone(self, node: onnx.NodeProto, given: list[Value | None], floats: list[int]) -> bool:
         """Nothing but positions and constants goes in."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ....symbolic.nested_graphs import graphs_within
 from ..record import KeptFloat32
 from .decisions import Decision, Decisions, row_of
-from .flags import HUGE, INTEGERS, tensor_flag
+from .flags import HUGE, INTEGERS, SUM, tensor_flag
 from .narrow_weights import NarrowPrecision, element_type, narrowed
 from .rules import form
 from .values import (
@@ -197,9 +197,9 @@ class Casting:
         if node.op_type == "Loop":
             leaving = [flags[1:] for flags in leaving]
         most = max(map(len, leaving), default=0)
-        order = ("", INTEGERS, HUGE)
+        order = ("", SUM, INTEGERS, HUGE)
         found = [[flags[k] for flags in leaving if k < len(flags)] for k in range(most)]
-        return [max(f, key=lambda x: order.index(x) if x in order else 0) for f in found]
+        return [max(f, key=order.index) for f in found]
 
     def _adjust(self, node: onnx.NodeProto) -> None:
         """Attributes that name a type."""

@@ -27,6 +27,7 @@ class Narrowed:
         subnormal: values that have become subnormal, with fewer digits than others.
         rounded: whole numbers that have become others.
         whole: all finite values are whole numbers, and some were rounded: positions, say.
+        all_one: all are just below 1 (or -1), and have become that: a bound that keeps a logarithm finite, say.
     """
 
     values: Array
@@ -37,6 +38,7 @@ class Narrowed:
     subnormal: int
     rounded: int = 0
     whole: bool = False
+    all_one: bool = False
 
     @property
     def all_zero(self) -> bool:
@@ -79,4 +81,5 @@ def narrowed(values: Array, precision: NarrowPrecision) -> Narrowed:
         subnormal=int((there & ~gone & (np.abs(found.astype(np.float32)) < tiny)).sum()),
         rounded=rounded,
         whole=whole,
+        all_one=bool(values.size) and bool(((magnitude < 1) & (np.abs(found) == 1)).all()),
     )

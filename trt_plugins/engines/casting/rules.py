@@ -79,7 +79,7 @@ SENSITIVE: Mapping[str, str] = {
 FLAGGED_SUMS = frozenset(
     {
         "ReduceSum", "ReduceMean", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "CumSum", "CumProd",
-        "Exp", "Pow", "Reciprocal", "Sinh", "Cosh", "Tan",
+        "LpPool", "GlobalLpPool", "DFT", "STFT", "Det", "Col2Im", "Exp", "Pow", "Reciprocal", "Sinh", "Cosh", "Tan",
     }
 )  # fmt: skip
 # What comes out was there before: moved, copied or selected.
@@ -95,7 +95,9 @@ MOVES = frozenset(
 )  # fmt: skip
 _PLAIN = frozenset({"Add", "Sub", "Sum", "Mean", "Max", "Min", "Clip", "Neg", "Abs"})
 COMPARES = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"})
-SPREADS_A_SUM = _PLAIN | COMPARES | MOVES | {"Sqrt", "Reciprocal", "Log"}
+SPREADS_A_SUM = _PLAIN | COMPARES | MOVES | {
+    "Sqrt", "Reciprocal", "Log", "Relu", "LeakyRelu", "AveragePool", "GlobalAveragePool", "GlobalMaxPool",
+}  # fmt: skip
 ENDS_A_SUM = frozenset({"Mul", "Div"})
 SPREADS_PLAIN = _PLAIN | MOVES | {"Mod"}
 SPREADS_INTEGERS = SPREADS_PLAIN | {

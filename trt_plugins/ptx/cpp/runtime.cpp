@@ -2,20 +2,20 @@
 // launcher. Only what launchers need is here; what else they call is missing when the library is linked, and said.
 #include <cuda_runtime_api.h>
 
-#include <cxxabi.h>
-
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <map>
 #include <string>
 
+#include "given_stream.h"
 #include "launcher.h"
 
 #define DEPLOYOPS_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
+
+using deployops::emulation::stream_of_calls;
+using deployops::emulation::wrong_stream;
 
 struct FatBinary {  // fatBinaryCtl.h of the toolkit: __fatBinC_Wrapper_t
   int magic, version;
@@ -53,44 +53,18 @@ size_t pushed_shared = 0;
 cudaStream_t pushed_stream = nullptr;
 std::string stream_fault;
 
-// What launchers are given. Nobody looks behind the address.
-cudaStream_t stream_of_calls() {
-  static char there;
-  return reinterpret_cast<cudaStream_t>(&there);
-}
-
-// As the emulated device does: an error, where a device would do as it is told.
 cudaError_t expect_stream(cudaStream_t stream, const std::string& what) {
-  if (stream == stream_of_calls()) return cudaSuccess;
-  const bool by_default = stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
-  if (stream_fault.empty()) {
-    stream_fault = what + " on " + (by_default ? "the default stream" : "another stream") +
-                   ", not on the stream given: in TensorRT it would race with what runs before and after";
-  }
+  const std::string wrong = wrong_stream(stream_of_calls(), stream, what);
+  if (wrong.empty()) return cudaSuccess;
+  if (stream_fault.empty()) stream_fault = wrong;
   return last_error = cudaErrorInvalidResourceHandle;
-}
-
-// Without its parameters.
-std::string readable(const char* name) {
-  int failed = 0;
-  char* const made = abi::__cxa_demangle(name, nullptr, nullptr, &failed);
-  std::string text = made == nullptr ? name : made;
-  std::free(made);
-  if (text.rfind("void ", 0) == 0) text.erase(0, 5);
-  if (text.rfind("deployops::", 0) == 0) text.erase(0, 11);
-  size_t depth = 0;
-  for (size_t k = text.size(); k-- > 0 && text.back() == ')';) {
-    depth += text[k] == ')' ? 1 : 0;
-    if (text[k] == '(' && --depth == 0) text.resize(k);
-  }
-  return text;
 }
 
 cudaError_t hand_over(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared,
                       cudaStream_t stream) {
   const auto found = kernels().find(function);
   if (found == kernels().end() || interpreter == nullptr) return last_error = cudaErrorInvalidDeviceFunction;
-  const cudaError_t wrong = expect_stream(stream, "the kernel `" + readable(found->second.name) + "` is launched");
+  const cudaError_t wrong = expect_stream(stream, "the kernel `" + std::string(found->second.name) + "` is launched");
   if (wrong != cudaSuccess) return wrong;
   const LaunchRequest request{found->second.module, found->second.name, {grid.x, grid.y, grid.z},
                               {block.x, block.y, block.z}, shared, arguments};

@@ -6,7 +6,7 @@
 //   cudaError_t swish(Stream stream, In<T> x, double beta, Out<T> y);
 //
 // `Stream` is a cudaStream_t with the number of a tactic: one of `constexpr int swish_tactics = …;` ways to compute the
-// same. Where there is one way only, the constant is left out, and the first parameter may be a plain cudaStream_t.
+// same. Where there is one way only, the constant is left out, and without workspace the first parameter may be a cudaStream_t.
 //
 // A launcher that needs scratch memory has a function beside it, with its parameters but for the stream. Of the tensors only
 // the sizes are there, outputs that the data decides at their upper bounds; larger tensors must not need less:

@@ -61,6 +61,19 @@ class SizesOnly {
   OperatorCall call_;
 };
 
+// Becomes a Stream and nothing else: a launcher that takes a plain cudaStream_t cannot be called with it.
+struct StreamAlone {
+  Stream stream;
+  operator Stream() const { return stream; }
+};
+
+// What a launcher is called with: where it wants the number of a tactic, or workspace, one that would lose them does not
+// compile.
+template <class Takes, bool wants_stream>
+using FirstArgument = std::conditional_t<wants_stream && std::is_invocable_v<Takes, cudaStream_t&> &&
+                                             !std::is_invocable_v<Takes, StreamAlone&>,
+                                         StreamAlone, Stream>;
+
 // An int would overflow for large tensors without a word.
 template <class N>
 size_t workspace_bytes(N bytes) {

@@ -9,7 +9,6 @@
 #define __forceinline__ inline
 #define __constant__ static
 #define __grid_constant__
-#define __launch_bounds__(...)
 #define __align__(n) alignas(n)
 #define __CUDA_ON_CPU__ 1
 
@@ -21,7 +20,19 @@
 #define __shared__ static thread_local
 #endif
 
+// So many instructions that do nothing before the kernel's first, and their place in a list (`launch_bound`). g++ takes a number
+// that depends on template parameters here; clang does not.
+#if defined(__GNUC__) && !defined(__clang__)
+#define __launch_bounds__(...)                                                                       \
+  __attribute__((patchable_function_entry(deployops::emulation::most_block_threads(__VA_ARGS__), \
+                                          deployops::emulation::most_block_threads(__VA_ARGS__))))
+#else
+#define __launch_bounds__(...)
+#endif
+
 namespace deployops::emulation {
+
+constexpr unsigned most_block_threads(unsigned threads, unsigned = 0, unsigned = 0) { return threads; }
 
 // A CUDA thread as its kernel sees it.
 struct Thread {

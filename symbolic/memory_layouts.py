@@ -1,17 +1,18 @@
 """The same values at other places in memory: what a slice, a transposition or a broadcast leaves behind.
 
 Runtimes are fed contiguous arrays. PyTorch kernels are not: one that takes the strides for granted is wrong on
-these, and so is the original that was to be the reference.
+these, and so is an original that was to be the reference.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["LAYOUTS", "copied", "laid_out"]
+__all__ = ["LAYOUTS", "copied", "is_dense", "laid_out", "with_strides"]
 
 LAYOUTS = ("strided", "transposed storage", "expanded")
 
@@ -42,34 +43,46 @@ def laid_out(tensor: torch.Tensor, layout: str) -> torch.Tensor | None:
     return None if axis is None else tensor.narrow(axis, 0, 1).clone().expand(tensor.shape)
 
 
-def copied(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the strides of the original; `clone` closes gaps and spells broadcasts out."""
+def is_dense(value: Any) -> bool:
+    """Whether the elements of a tensor lie one behind another; true of what has no strides."""
     import torch
 
-    if tensor.is_contiguous() or tensor.layout is not torch.strided:
-        return tensor.clone()
-    repeated = [
-        a for a, (s, n) in enumerate(zip(tensor.stride(), tensor.shape, strict=True)) if s == 0 and n > 1
-    ]
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return True
+    return bool(value.is_contiguous())
+
+
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the strides of the original; `clone` closes gaps and spells broadcasts out."""
+    return tensor.clone() if is_dense(tensor) else with_strides(tensor, tensor.stride())
+
+
+def with_strides(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
+    """The values in memory of their own with these strides, 0 in the gaps: a wrong kernel is wrong the same way twice.
+
+    A plain copy where elements would share memory (but for those of an expanded axis), or where a few would lie in a huge block.
+    """
+    import torch
+
     inner = tensor
-    for axis in repeated:
-        inner = inner.narrow(axis, 0, 1)
-    span = _span(inner)
+    for axis, (stride, size) in enumerate(zip(strides, tensor.shape, strict=True)):
+        if stride == 0 and size > 1:
+            inner = inner.narrow(axis, 0, 1)
+    span = _span(inner.shape, strides)
     if span is None or span > 4 * inner.numel() + 1024:
-        return tensor.clone()  # elements that share memory, or a small slice of a huge block
-    # zeros: what lies in the gaps must be the same in every run
-    block = torch.zeros(span, dtype=tensor.dtype, device=tensor.device)
-    fresh = block.as_strided(inner.shape, inner.stride())
-    fresh.copy_(inner)
-    return fresh.expand(tensor.shape) if repeated else fresh
+        return tensor.clone()
+    fresh = torch.zeros(span, dtype=tensor.dtype, device=tensor.device).as_strided(inner.shape, strides)
+    return fresh.copy_(inner).expand(tensor.shape)
 
 
-def _span(tensor: torch.Tensor) -> int | None:
+def _span(shape: Sequence[int], strides: Sequence[int]) -> int | None:
     """Elements from the first to the last one in memory; None where two of them share a place."""
+    if 0 in shape:
+        return 0
     reach = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+    for stride, size in sorted(zip(strides, shape, strict=True)):
         if size > 1:
             if stride < reach:
                 return None
             reach += stride * (size - 1)
-    return reach if tensor.numel() else 0
+    return reach

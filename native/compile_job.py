@@ -76,7 +76,7 @@ def expect_cacheable(flags: Sequence[str]) -> None:
     if refused is not None:
         raise UsageError(
             f"the compiler flag `{refused}` cannot be given: it names a file, another output, or this machine. "
-            "Include folders are given as include_dirs"
+            'What a kernel includes is found from its own folder: `#include "../shared/vectors.h"`'
         )
 
 

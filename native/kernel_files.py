@@ -56,6 +56,6 @@ def find_kernel(op: Operator, suffix: str = ".h") -> Path:
         + (
             ""
             if suffix == ".cuh"
-            else f"(`deployops ops new {op.name} --ops {Path(op.source).name}` starts one)"
+            else f"(`deployops ops new {op.name}` with the same --ops starts one; `--ops FILE::NAME` is one operator of a file)"
         )
     )

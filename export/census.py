@@ -33,9 +33,13 @@ class Census:
     promises: Promises = field(default_factory=Promises)
     narrowest: str = "float64"  # of the floating point types it computes in
     has_branches: bool = False  # torch.cond and the like
+    branch_functions: dict[str, None] = field(
+        default_factory=dict
+    )  # autograd.Functions in them with a `symbolic`
     failed_branches: list[str | None] = field(default_factory=list)  # lines that a branch not chosen fails at
     written_buffers: list[str] = field(default_factory=list)
-    written_inputs: list[int] = field(default_factory=list)  # places among the leaves of the call
+    # Places among the leaves of the call, of those whose changed tensor is not returned.
+    written_inputs: list[int] = field(default_factory=list)
 
     @property
     def is_random(self) -> bool:
@@ -66,7 +70,9 @@ def take_census(
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if not isinstance(func, torch._ops.OpOverload):
                 census.has_branches = True
-                return run_watched(self, func, args, kwargs or {}, census.failed_branches.append)
+                return run_watched(
+                    self, func, args, kwargs or {}, census.failed_branches.append, census.branch_functions
+                )
             if is_custom(func):
                 if func not in census.custom:
                     census.custom[func] = user_line()
@@ -88,6 +94,10 @@ def take_census(
     with torch.no_grad(), buffers_kept(model) as census.written_buffers, Watch():  # type: ignore[no-untyped-call]
         try:
             outputs = model(*args, **kwargs)
+            results = [v for v in pytree.tree_leaves(outputs) if isinstance(v, torch.Tensor)]
+            returned = {
+                k for k, v in enumerate(leaves) if isinstance(v, torch.Tensor) and _is_among(v, results)
+            }
             # copied before buffers are put back, which an output may be
             census.outputs = pytree.tree_map(
                 lambda v: v.clone() if isinstance(v, torch.Tensor) else v, outputs
@@ -106,9 +116,30 @@ def take_census(
         # dynamo compiled them for this run, under our watch, and a trace would meet that in its cache
         torch._dynamo.reset()
     census.written_inputs = [
-        k for k, v in enumerate(leaves) if isinstance(v, torch.Tensor) and v._version != versions[k]
+        k
+        for k, v in enumerate(leaves)
+        if isinstance(v, torch.Tensor) and v._version != versions[k] and k not in returned
     ]
     return census
+
+
+def _is_among(tensor: Any, results: list[Any]) -> bool:
+    """Whether a result is `tensor` itself, or lies in the same memory in the same order."""
+    return any(
+        r is tensor
+        or (
+            r.layout == tensor.layout == _strided()
+            and (r.data_ptr(), r.dtype, r.shape, r.stride())
+            == (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        )
+        for r in results
+    )
+
+
+def _strided() -> Any:
+    import torch
+
+    return torch.strided
 
 
 def _unknown_operator(error: Exception) -> str | None:

@@ -184,6 +184,7 @@ def _export(
         notes += memory.notes
         notes += findings.random_notes(census.random)
         notes += findings.random_operator_notes(census.promises.random)
+        notes += findings.branch_function_notes(census.branch_functions)
     with clock("trace"):
         leaves = leaf_names(source, signature, original)
         notes += findings.mutation_notes(census.written_buffers, [leaves[k] for k in census.written_inputs])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..symbolic import registry
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .inputs.signature import Signature
 
 __all__ = [
+    "branch_function_notes",
     "complex_notes",
     "conditions_text",
     "constant_output_notes",
@@ -79,6 +80,18 @@ def unproved_notes(operators: Sequence[Any], lines: Sequence[str | None]) -> lis
         f"whether {names} returns what its fake kernel says and writes into no argument: branch not run{why}"
     )
     return [Note("not checked", text)] if names else []
+
+
+def branch_function_notes(names: Iterable[str]) -> list[Note]:
+    """autograd.Functions whose `symbolic` a trace cannot use, because they stand in a branch."""
+    return [
+        Note(
+            "warning",
+            f"autograd.Function {name} is decomposed where it stands in a branch of torch.cond: its `symbolic` cannot be used "
+            f"there. To keep it as one node: deployops.adopt({name}, onnx='domain::Type')",
+        )
+        for name in names
+    ]
 
 
 def function_notes(log: Recording) -> list[Note]:

@@ -204,6 +204,7 @@ def inspect_model(
     from ..ort_ops.inspection.providers import sessions
     from ..ort_ops.inspection.runtime_limits import limits_for
     from ..ort_ops.library_manifest import read_manifest as read_library
+    from ..symbolic.graph_inspection.shape_faults import NOT_INFERRED, infer
     from .onnx_file.integrity import DIGEST_KEY, FITTED_KEY, read_manifest, read_model
 
     for_ort = against is None or runtime is not None or bool(libraries)
@@ -212,8 +213,14 @@ def inspect_model(
     plugin_manifests = _plugin_manifests(plugins)
     note = _digest_note(path, allow_modified)
     model = read_model(path)
+    inferred = NOT_INFERRED if limits is None else infer(model)
     by_provider = (
-        {s.provider: check_model(model, limits, s) for s in sessions(manifests)} if limits is not None else {}
+        {
+            s.provider: check_model(model, limits, s, folder=file.path.parent, inferred=inferred)
+            for s in sessions(manifests)
+        }
+        if limits is not None
+        else {}
     )
     metadata = {p.key: p.value for p in model.metadata_props}
     standard = ("", "ai.onnx")

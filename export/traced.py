@@ -14,6 +14,7 @@ from .inputs.condition_lines import condition_line
 from .inputs.dim_guards import conditions_of, unmet_conditions
 from .inputs.narrowing import spatial_narrowing, sufficient_ranges
 from .inputs.signature import Signature
+from .inputs.working_dtypes import dtype_advice
 from .inputs.working_sizes import size_advice
 from .source import Source
 
@@ -93,11 +94,20 @@ def leaf_names(source: Source, signature: Signature, original: Any) -> list[str]
 
 
 def size_adviser(source: Source, signature: Signature, original: Any) -> Callable[..., str | None]:
-    def runs(sizes: Mapping[str, int]) -> bool:
+    """What to write in place of inputs that the model fails on: other dtypes, or other sizes."""
+
+    def runs(sizes: Mapping[str, int], at: Signature = signature) -> bool:
         try:
-            checks.call_original(original, *source.arrange(*signature.bind(signature.make(sizes), original)))
+            checks.call_original(original, *source.arrange(*at.bind(at.make(sizes), original)))
         except Exception:  # whatever the user's model raises
             return False
         return True
 
-    return lambda failed=None: size_advice(signature, runs, failed)
+    def advise(failed: Mapping[str, int] | None = None) -> str | None:
+        texts = [note.text for note in source.notes]
+        other = (
+            dtype_advice(source.module, signature, lambda at: runs({}, at), texts) if failed is None else None
+        )
+        return other or size_advice(signature, runs, failed)
+
+    return advise

@@ -10,6 +10,7 @@ from ..errors import ExportError, ModelFileError, NotCheckedError
 from ..ort_ops.engine import Engine
 from . import checks, findings
 from .census import Census
+from .inputs.odd_sizes import with_odd_sizes
 from .inputs.signature import Signature
 from .result import Note
 
@@ -52,16 +53,27 @@ def try_out(
     excluded = {c: line for c, line in doubts.items() if not c.size_one}
     if excluded and runs is None:
         raise ExportError(findings.conditions_text(excluded))
+
+    def original_runs(sizes: Mapping[str, int]) -> bool:
+        try:
+            checks.call_original(original, *signature.bind(signature.make(sizes), original))
+        except Exception:  # whatever the user's model raises, and sizes that are too large
+            return False
+        return True
+
+    further: list[Mapping[str, int]] = list(signature.other_sizes(2))
+    if further:
+        further[0] = with_odd_sizes(signature, further[0], original_runs)
     done: list[Mapping[str, int]] = []
     # The example's own sizes are what was traced: others tell more. The last have every dim at its lowest.
     trials: list[tuple[Mapping[str, int], DimCondition | None]] = [
         *(({**signature.example_sizes(), **c.breaks_at}, c) for c in doubts),  # these can say what is wrong
-        *((sizes, None) for sizes in signature.other_sizes(2) or [{}]),
+        *((sizes, None) for sizes in further or [{}]),
         # torch traces as if no dim were 1, and leaves no guard that says so
         *((sizes, None) for sizes in signature.sizes_with_a_one()),
     ]
     failures: list[str] = []
-    others = len(signature.other_sizes(2))
+    others = len(further)
     plain = len(doubts) + max(others, 1)
     for seed, (sizes, doubt) in enumerate(trials):
         values = signature.make(sizes, seed)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import DeployOpsError, ModelFileError, NotCheckedError
 from ..symbolic import registry
+from ..symbolic.graph_inspection.file_integrity import side_file
 from ..symbolic.graph_inspection.file_kind import no_onnx_model
 from ..symbolic.nested_graphs import nested_nodes
 from .experiments import kernel_gaps, versions_that_load
@@ -221,7 +222,13 @@ def _of_bfloat16(gaps: Iterable[str]) -> str:
 def _external_data(name: str, path: Path, model: onnx.ModelProto) -> DeployOpsError | None:
     for tensor in model.graph.initializer:
         for entry in tensor.external_data:
-            if entry.key == "location" and not (path.parent / entry.value).is_file():
+            if entry.key != "location":
+                continue
+            try:
+                file = side_file(path, entry.value)
+            except ModelFileError as fault:  # ONNX Runtime takes no file of another folder
+                return fault
+            if not file.is_file():
                 return ModelFileError(
                     f"{name}: its weights are in {entry.value!r} next to it, and that file is missing. "
                     "Move or copy the two together"

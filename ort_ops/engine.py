@@ -53,6 +53,7 @@ class Engine:
             libraries=libraries,
             providers=providers,
             profile=profile,
+            verify=False,  # whoever runs models through an engine has done that, and says what was allowed
         )
         self.load_ms = (time.perf_counter() - start) * 1e3
         self.providers: tuple[str, ...] = tuple(self._session.get_providers())

@@ -114,6 +114,7 @@ def _missing(node: NodeUse, libraries: Sequence[LibraryManifest]) -> KernelFault
                 body_runs=True,
             )
         text = f"{node.title} (domain version {node.domain_version}) needs a kernel, and no library is given"
+        text += ": without one nobody can tell whether that version is right either"
         return KernelFault("no-library", text, advice, body_runs=True)
     names = ", ".join(m.name for m in libraries[:_SHOWN])
     others = sorted({o.op_type for m in libraries for o in m.operators if o.domain == node.domain})

@@ -7,10 +7,12 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from ..errors import ModelFileError, NotCheckedError, UsageError
 from ..native.cache_store import default_root, expect_private
 from ..native.loaded_libraries import current_library
+from ..symbolic.graph_inspection.file_integrity import EditedFileError, verify_exported
 from .arguments import expect, expect_path, expect_sequence, listed_texts
 from .coverage import check_coverage, has_shipped_operators
 from .diagnosis import explain, parsed
@@ -25,6 +27,8 @@ __all__ = ["session"]
 StrPath = str | os.PathLike[str]
 _CPU = "CPUExecutionProvider"
 _CUDA = "CUDAExecutionProvider"
+# Of each options object the libraries that were registered to it: a second time, ONNX Runtime refuses to open any model.
+_REGISTERED: WeakKeyDictionary[Any, dict[Path, None]] = WeakKeyDictionary()
 
 
 def session(
@@ -35,11 +39,16 @@ def session(
     libraries: Sequence[StrPath] | None = None,
     providers: Sequence[str] | None = None,
     profile: str | None = None,
+    options: onnxruntime.SessionOptions | None = None,
+    verify: bool = True,
 ) -> onnxruntime.InferenceSession:
     """Open a session, on the CPU provider where no other is asked for.
 
     Opened by path, so that external data is found next to the file. Worker threads do not spin between runs:
     spinning pools starve whatever runs next to them.
+
+    A model of `deployops export` is held against its digest first, side files included: all of it is read once more, about
+    a second for each GB. A model of another tool, or one that another tool wrote again without the digest, has none.
 
     Args:
         model_path: the .onnx file.
@@ -50,17 +59,22 @@ def session(
             provider that of the target ort-cuda, else that for the CPU, with a warning); (): none, the bodies in the
             file are run.
         providers: names of execution providers, the preferred one first: `["CUDAExecutionProvider"]`.
+        profile: where the runtime's profile is to begin, a path without its ending.
+        options: a SessionOptions of the caller's, in which nothing is changed but that the libraries are registered, each
+            once however often it is used. What is set there is not set again by threads, optimize or profile.
+        verify: False opens a model whose digest does not hold, or saves the time to check it.
 
     Raises:
         UsageError: a path that does not exist; a library that does not load, or whose kernels are for a provider that
             is not asked for; an unknown provider.
-        ModelFileError: not an ONNX file, or not a valid model.
+        ModelFileError: not an ONNX file, not a valid model, or not what was exported (`verify`).
         NotCheckedError: a sound model that this runtime cannot run (not installed, no kernel, too old), whose
             custom operators nothing here implements, or for which a provider asked for is not at work.
     """
     expect_path("model_path", model_path)
     expect("threads", threads, int, "a number")
     expect("optimize", optimize, bool, "True or False")
+    expect("verify", verify, bool, "True or False")
     libraries = listed_texts(libraries)
     expect_sequence("libraries", libraries, (str, os.PathLike), "a list of paths")
     expect_sequence("providers", providers, str, f"a list of names, such as [{_CUDA!r}]")
@@ -70,6 +84,31 @@ def session(
     if not path.is_file():
         raise UsageError(f"{path}: no such file" if not path.exists() else f"{path}: not a file")
     ort = _runtime()
+    if options is None:
+        options = _own_options(ort, threads, optimize, profile)
+    else:
+        _expect_no_conflict(ort, options, threads, optimize, profile)
+    if verify:
+        _expect_as_exported(path)
+    wanted = _providers(ort, providers)
+    registered = _chosen(path, libraries, wanted)
+    loaded = _register(options, registered)
+    try:
+        opened = ort.InferenceSession(str(path), options, providers=wanted)
+    except Exception as error:  # the runtime's exception types share no base of its own
+        _expect_started(ort, wanted)  # else the model would be blamed for what the machine lacks
+        if "already set in registry" in str(error):
+            raise UsageError(
+                f"two of the libraries {', '.join(map(str, _REGISTERED.get(options, registered)))} have operators of one domain, "
+                "and ONNX Runtime takes a domain from one library. Give one of them, or compile them into one. In options of "
+                "your own, leave it to `session` to register libraries"
+            ) from error
+        raise explain(path, error, loaded) from error
+    _expect_at_work(opened, wanted)
+    return opened
+
+
+def _own_options(ort: Any, threads: int | None, optimize: bool, profile: str | None) -> Any:
     options = ort.SessionOptions()
     options.log_severity_level = 4  # what matters arrives as an exception
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -83,21 +122,36 @@ def session(
         options.intra_op_num_threads = threads
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
-    wanted = _providers(ort, providers)
-    registered = _chosen(path, libraries, wanted)
-    loaded = _register(options, registered)
-    try:
-        opened = ort.InferenceSession(str(path), options, providers=wanted)
-    except Exception as error:  # the runtime's exception types share no base of its own
-        _expect_started(ort, wanted)  # else the model would be blamed for what the machine lacks
-        if "already set in registry" in str(error):
+    return options
+
+
+def _expect_no_conflict(
+    ort: Any, options: Any, threads: int | None, optimize: bool, profile: str | None
+) -> None:
+    """The caller's options say it all: of what stands in both places nobody could tell which holds."""
+    if not isinstance(options, ort.SessionOptions):
+        raise UsageError(f"options is {type(options).__name__}; expected onnxruntime.SessionOptions")
+    both = [
+        (threads is not None, "threads", "intra_op_num_threads"),
+        (not optimize, "optimize", "graph_optimization_level"),
+        (profile is not None, "profile", "enable_profiling and profile_file_prefix"),
+    ]
+    for given, argument, attribute in both:
+        if given:
             raise UsageError(
-                f"two of the libraries {', '.join(map(str, registered))} have operators of one domain, and ONNX Runtime takes a "
-                "domain from one library. Give one of them, or compile them into one"
-            ) from error
-        raise explain(path, error, loaded) from error
-    _expect_at_work(opened, wanted)
-    return opened
+                f"{argument} and options are both given: set options.{attribute} instead of {argument}"
+            )
+    if getattr(options, "has_providers", lambda: False)():
+        raise UsageError(
+            "options has providers of its own: name them in providers=[…], which looks whether they start"
+        )
+
+
+def _expect_as_exported(path: Path) -> None:
+    try:
+        verify_exported(path)
+    except EditedFileError as error:
+        raise EditedFileError(f"{error} Where the change is meant: session(…, verify=False)") from None
 
 
 def _chosen(path: Path, libraries: Sequence[StrPath] | None, wanted: Sequence[str]) -> tuple[Path, ...]:
@@ -220,10 +274,14 @@ def _expect_started(ort: Any, wanted: Sequence[str]) -> None:
 def _register(options: Any, libraries: Sequence[Path]) -> list[Path]:
     """The paths that were loaded: of copies, where what a library's path gave this process before is not in it any more."""
     loaded = []
+    known = _REGISTERED.setdefault(options, {})
     for path in libraries:
         loaded.append(current_library(path))
+        if loaded[-1] in known:
+            continue
         try:
             options.register_custom_ops_library(str(loaded[-1]))
+            known[loaded[-1]] = None
         except Exception as error:  # the runtime's exception types share no base of its own
             raise UsageError(_library_fault(path, error)) from error
     return loaded

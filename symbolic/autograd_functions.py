@@ -22,7 +22,7 @@ from .legacy_graph import RecordedValue, RecordingGraph, nodes_of
 if TYPE_CHECKING:
     from .operator import Operator
 
-__all__ = ["Recording", "adopt_class", "recording"]
+__all__ = ["Recording", "adopt_class", "is_adopted", "recording", "subclasses"]
 
 # Function class -> the operator it was adopted as
 _adopted: dict[type, Operator] = {}
@@ -51,7 +51,7 @@ def recording() -> Iterator[Recording]:
     # its forward is patched too: it may have a `symbolic` of its own.
     originals = {
         cls: inspect.getattr_static(cls, "forward")
-        for cls in dict.fromkeys(_subclasses(torch.autograd.Function))
+        for cls in dict.fromkeys(subclasses(torch.autograd.Function))
         if cls.__module__.split(".")[0] not in ("torch", "deployops")
         and not cls.__name__.startswith("Generated")
     }
@@ -68,10 +68,16 @@ def recording() -> Iterator[Recording]:
                 del cls.forward
 
 
-def _subclasses(cls: Any) -> Iterator[Any]:
+def is_adopted(cls: type) -> bool:
+    """Whether an export turns calls of this class into an operator's node."""
+    return cls in _adopted
+
+
+def subclasses(cls: Any) -> Iterator[Any]:
+    """Every class below `cls`."""
     for sub in cls.__subclasses__():
         yield sub
-        yield from _subclasses(sub)
+        yield from subclasses(sub)
 
 
 def _patched(cls: Any, original: Any, log: Recording) -> Any:
@@ -81,10 +87,14 @@ def _patched(cls: Any, original: Any, log: Recording) -> Any:
     # The newer style has setup_context, and then forward takes no ctx.
     takes_ctx = cls.setup_context is torch.autograd.Function.setup_context
     name = cls.__qualname__
+    call = _adopted[cls].overload if cls in _adopted else function
+    skips_ctx = takes_ctx and cls in _adopted
 
     def forward(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_dynamo_compiling():  # in a branch of torch.cond, where it can only be traced through
-            return function(*args, **kwargs)
+        if (
+            torch.compiler.is_dynamo_compiling()
+        ):  # in a branch of torch.cond: dynamo cannot follow what is below
+            return call(*(args[1:] if skips_ctx else args), **kwargs)
         given = args[1:] if takes_ctx else args
         if cls in _adopted:
             op = _adopted[cls]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ def file_record(path: Path) -> FileRecord:
     return FileRecord(path.name, path.stat().st_size, digest.hexdigest())
 
 
-def environment(threads: int, seed: int, sweep: str | None) -> dict[str, Any]:
-    """What to repeat a validation with."""
+def environment(
+    threads: int, seed: int, sweep: str | None, modes: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """What to repeat a validation with. "outputs" is there where some are judged as decisions: a report names no other mode."""
     import numpy
     import torch
 
@@ -41,4 +44,6 @@ def environment(threads: int, seed: int, sweep: str | None) -> dict[str, Any]:
         found["onnxruntime"] = onnxruntime.__version__
     except ImportError:
         found["onnxruntime"] = None
+    if modes:
+        found["outputs"] = [f"{name}:{mode}" for name, mode in modes.items()]
     return found

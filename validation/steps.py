@@ -88,7 +88,7 @@ def compare(
         title or title_of(model),
         path.name,
         options.limits,
-        environment(count, options.seed, options.sweep),
+        environment(count, options.seed, options.sweep, options.modes),
         tuple(file_record(p) for p in (path, *([source.path] if source is not None else []))),
     )
     journal.heading(heading)

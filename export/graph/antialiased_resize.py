@@ -25,7 +25,10 @@ def antialiased_resizes() -> dict[Any, Any]:
 
 
 def _bilinear(
-    x: torch.Tensor, output_size: Sequence[Any] | None, align_corners: bool, scale_factors: Sequence[float] | None
+    x: torch.Tensor,
+    output_size: Sequence[Any] | None,
+    align_corners: bool,
+    scale_factors: Sequence[float] | None,
 ) -> Any:
     import torch
 
@@ -35,7 +38,10 @@ def _bilinear(
 
 
 def _bicubic(
-    x: torch.Tensor, output_size: Sequence[Any] | None, align_corners: bool, scale_factors: Sequence[float] | None
+    x: torch.Tensor,
+    output_size: Sequence[Any] | None,
+    align_corners: bool,
+    scale_factors: Sequence[float] | None,
 ) -> Any:
     import torch
 
@@ -45,7 +51,9 @@ def _bicubic(
     return _resized(x, align_corners, scale_factors, {"mode": "cubic", "cubic_coeff_a": -0.5})
 
 
-def _resized(x: torch.Tensor, align_corners: bool, factors: Sequence[float], attributes: dict[str, Any]) -> Any:
+def _resized(
+    x: torch.Tensor, align_corners: bool, factors: Sequence[float], attributes: dict[str, Any]
+) -> Any:
     import torch
 
     # not torch.tensor: a constant that a decomposition brings along is lost
@@ -60,6 +68,9 @@ def _resized(x: torch.Tensor, align_corners: bool, factors: Sequence[float], att
             "coordinate_transformation_mode": "align_corners" if align_corners else "half_pixel",
         },
         dtype=x.dtype,
-        shape=(*x.shape[:2], *(torch.sym_int(size * f) for size, f in zip(x.shape[2:], factors, strict=True))),
+        shape=(
+            *x.shape[:2],
+            *(torch.sym_int(size * f) for size, f in zip(x.shape[2:], factors, strict=True)),
+        ),
         version=18,
     )

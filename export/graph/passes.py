@@ -135,20 +135,29 @@ def _fold_constants(model: ir.Model, kept_apart: frozenset[OpType]) -> None:
         return False if _would_double(node) else None  # None: by size
 
     class Folder(FoldConstantsPass):
-        def process_node(self, node: ir.Node, is_function: bool) -> Any:
+        def process_node(self, node: ir.Node, *rest: Any, **named: Any) -> Any:
             try:
-                return super().process_node(node, is_function)
+                return super().process_node(node, *rest, **named)
             except Exception:  # onnxscript's rules have gaps: the node stays as it is
                 _log.debug("%s (%s) is not folded", node.name, node.op_type, exc_info=True)
                 return None
 
     with quiet("onnxscript.optimizer._constant_folding"):
         Folder(
-            shape_inference=True,
+            shape_inference=any(map(_splits_by_computed_sizes, model.graph.all_nodes())),
             input_size_limit=_FOLD_INPUT_ELEMENTS,
             output_size_limit=_FOLD_OUTPUT_ELEMENTS,
             should_fold=should_fold,
         )(model)
+
+
+def _splits_by_computed_sizes(node: ir.Node) -> bool:
+    """A split whose number of parts only shape inference tells; without it a sequence stays in the file."""
+    if node.op_type != "SplitToSequence" or node.domain or len(node.inputs) < 2:
+        return False
+    sizes = node.inputs[1]
+    producer = sizes.producer() if sizes is not None else None
+    return producer is not None and producer.op_type != "Constant"
 
 
 def _would_double(node: ir.Node) -> bool:

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...symbolic.graph_inspection.domains import BUILT_IN
 from ...symbolic.graph_inspection.findings import Finding, sorted_findings, verdict_of
 from ...symbolic.graph_inspection.graph_view import GraphViews
 from ...symbolic.graph_inspection.node_uses import ModelUses, NodeUse, opset_versions
+from ...symbolic.graph_inspection.shape_faults import NOT_INFERRED, Inferred
+from ...symbolic.graph_inspection.stored_tensors import tensor_findings
 from ...symbolic.graph_inspection.structure import structure_findings
 from ..library_manifest import LibraryManifest
 from ..node_uses import model_uses
 from .custom_nodes import CustomOperator, Kernels, custom_operators, kernel_findings, library_findings
+from .declared_types import declared_type_findings
+from .function_faults import function_findings
 from .graph_cuts import cut_findings
 from .lost_shapes import shape_findings
-from .opset_faults import function_findings, model_findings, standard_findings
+from .opset_faults import attribute_findings, model_findings, standard_findings
 from .providers import ProviderSession, cuda_findings, session_findings
 from .runtime_limits import RuntimeLimits, type_findings
 
@@ -75,10 +80,14 @@ def check_model(
     model: onnx.ModelProto,
     runtime: RuntimeLimits,
     libraries: Sequence[LibraryManifest] | ProviderSession = (),
+    *,
+    folder: Path | None = None,
+    inferred: Inferred = NOT_INFERRED,
 ) -> Checked:
     """Hold a parsed model against a runtime and libraries. Neither is loaded, and nothing is run.
 
-    `libraries`: for the CPU; or a session with its provider (`providers.sessions`).
+    `libraries`: for the CPU; or a session with its provider (`providers.sessions`). `folder`: where the model's side files
+    lie; None: their sizes are not looked at. `inferred`: what `shape_faults.infer` found.
     """
     session = (
         libraries if isinstance(libraries, ProviderSession) else ProviderSession(libraries=tuple(libraries))
@@ -91,16 +100,20 @@ def check_model(
     findings = [
         *model_findings(model, runtime),
         *structure_findings(model),
+        *tensor_findings(model, folder),
+        *declared_type_findings(model, uses),
         *library_findings(session.libraries, runtime),
         *session_findings(session, uses.uses, kernels, runtime),
         *(kernel_findings(uses.uses, kernels) if on_cpu else cuda_findings(session, uses.uses, kernels)),
-        *function_findings(model, uses, known),
+        *function_findings(model, uses, runtime, known),
+        *attribute_findings(uses.uses),
         *standard_findings(uses.uses),
+        *inferred.findings,
         *(f for f in types if on_cpu or f.kind == "unknown-type"),
         *(cut_findings(uses, kernels, runtime, views) if on_cpu else ()),
         *shape_findings(uses, kernels, runtime, views),
     ]
-    not_checked = _not_checked(model, uses, runtime)
+    not_checked = [*_not_checked(model, uses, runtime), *inferred.not_checked]
     if not on_cpu:
         not_checked += _not_checked_on_cuda(types)
     return Checked(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...symbolic.graph_inspection.domains import BUILT_IN, STANDARD
-from ...symbolic.graph_inspection.expansion import expansion, too_large
 from ...symbolic.graph_inspection.findings import FAILS, NOTE, Finding, where
-from ...symbolic.graph_inspection.node_uses import ModelUses, NodeUse, domain_key, opset_versions
+from ...symbolic.graph_inspection.node_uses import NodeUse, domain_key, opset_versions
 from ...symbolic.graph_inspection.standard_types import as_text, dtype_of_text, schema_at
 from .runtime_limits import RuntimeLimits
 
@@ -17,7 +15,15 @@ if TYPE_CHECKING:
     import onnx
     from onnx.defs import OpSchema
 
-__all__ = ["function_findings", "model_findings", "standard_findings"]
+__all__ = ["attribute_findings", "model_findings", "standard_findings"]
+
+# Of the domains that come with ONNX Runtime, up to 1.32; the standard's is measured.
+_NEWEST_BUILT_IN = {
+    "ai.onnx.ml": 5,
+    "ai.onnx.training": 1,
+    "ai.onnx.preview": 1,
+    "ai.onnx.preview.training": 1,
+} | dict.fromkeys(BUILT_IN, 1)
 
 
 def model_findings(model: onnx.ModelProto, limits: RuntimeLimits) -> Iterator[Finding]:
@@ -36,6 +42,25 @@ def model_findings(model: onnx.ModelProto, limits: RuntimeLimits) -> Iterator[Fi
         )
     yield from _border_findings(model.graph)
     yield from _import_findings(model)
+    yield from _version_findings(model, limits)
+
+
+def _version_findings(model: onnx.ModelProto, limits: RuntimeLimits) -> Iterator[Finding]:
+    """Versions of its own domains that the runtime refuses wherever they are imported, used or not."""
+    runtime = f"ONNX Runtime {limits.version}"
+    newest = {**_NEWEST_BUILT_IN, "": limits.opset} if limits.measured else _NEWEST_BUILT_IN
+    importers = [("the model", model.opset_import)]
+    importers += [
+        (f"function {as_text(f.domain)}::{as_text(f.name)}", f.opset_import) for f in model.functions
+    ]
+    for k, (importer, imports) in enumerate(importers):
+        for domain, version in opset_versions(imports).items():
+            if version <= newest.get(domain, version) or (k == 0 and not domain):
+                continue
+            what = f"{importer} imports version {version} of {domain or 'ai.onnx'!r}; {runtime} goes up to {newest[domain]}"
+            yield Finding(
+                FAILS, "opset-too-new", "", what, "Export with a lower version, or use a newer onnxruntime"
+            )
 
 
 def _border_findings(graph: onnx.GraphProto) -> Iterator[Finding]:
@@ -54,12 +79,13 @@ def _border_findings(graph: onnx.GraphProto) -> Iterator[Finding]:
 
 
 def _import_findings(model: onnx.ModelProto) -> Iterator[Finding]:
-    listed = Counter(domain_key(o.domain) for o in model.opset_import)
-    for domain, count in listed.items():
-        versions = [o.version for o in model.opset_import if domain_key(o.domain) == domain]
-        if count > 1 and len(set(versions)) > 1:
+    listed: dict[str, list[int]] = {}
+    for entry in model.opset_import:
+        listed.setdefault(domain_key(entry.domain), []).append(entry.version)
+    for domain, versions in listed.items():
+        if len(set(versions)) > 1:
             what = (
-                f"opset_import lists the domain {domain or 'ai.onnx'!r} {count} times, with the versions "
+                f"opset_import lists the domain {domain or 'ai.onnx'!r} {len(versions)} times, with the versions "
                 f"{', '.join(map(str, versions[:10]))}: ONNX Runtime takes the last, other tools may not"
             )
             yield Finding(NOTE, "several-versions", "", what, "Leave the one that the model was exported for")
@@ -74,35 +100,16 @@ def _import_findings(model: onnx.ModelProto) -> Iterator[Finding]:
                 yield Finding(NOTE, "several-versions", "", what, "Import one version in both")
 
 
-def function_findings(
-    model: onnx.ModelProto, uses: ModelUses, kernels: Set[tuple[str, str]] = frozenset()
-) -> Iterator[Finding]:
-    """Model-local functions that a runtime refuses whether or not they are called, or never gets to the end of.
-
-    `kernels`: domain and type of the operators that libraries have, whose bodies are not used.
-    """
-    seen: Counter[tuple[str, str, str]] = Counter(
-        (domain_key(f.domain), as_text(f.name), as_text(f.overload)) for f in model.functions
-    )
-    for (domain, name, _), count in seen.items():
-        if count > 1:
-            what = f"the model-local function {domain}::{name} is defined {count} times"
-            yield Finding(FAILS, "function-twice", "", what, "Remove one, or tell them apart by `overload`")
-    for title in uses.recursive:
-        what = f"the model-local function {title} calls itself"
-        yield Finding(FAILS, "function-recursive", "", what, "ONNX functions must not be recursive")
-    expanded = expansion(model, lambda node: (domain_key(node.domain), as_text(node.op_type)) in kernels)
-    if expanded.is_bomb:
-        yield Finding(FAILS, "functions-expand", "", *too_large(expanded))
-    for function in model.functions:
-        key = (domain_key(function.domain), as_text(function.name), as_text(function.overload))
-        if key in uses.called:
-            continue  # its nodes are looked at one by one
-        own = opset_versions(function.opset_import)
-        missing = {domain_key(n.domain) for n in function.node} - set(own)
-        for domain in sorted(missing):
-            what = f"function {function.domain}::{function.name} uses the domain {domain or 'ai.onnx'!r} without importing it"
-            yield Finding(FAILS, "domain-not-imported", "", what, "Add it to the function's opset_import")
+def attribute_findings(uses: Sequence[NodeUse]) -> Iterator[Finding]:
+    """Attributes that a node has twice: refused in a graph, and read in one of two ways in a function."""
+    for use in uses:
+        if use.node is None or len(use.attributes) == len(use.node.attribute):
+            continue
+        seen: set[str] = set()
+        twice = [n for a in use.node.attribute if (n := as_text(a.name)) in seen or seen.add(n)]
+        inside = "function " in use.place
+        what = f"{use.title} has the attribute {twice[0]!r} more than once"
+        yield Finding(NOTE if inside else FAILS, "attribute-twice", where(use), what, "Remove one of them")
 
 
 def standard_findings(uses: Sequence[NodeUse]) -> Iterator[Finding]:
@@ -219,16 +226,16 @@ def _dtype_fault(use: NodeUse, schema: OpSchema) -> tuple[str, str, str] | None:
     for place, dtype in enumerate(use.inputs):
         formal = schema.inputs[min(place, len(schema.inputs) - 1)]
         kinds = allowed.get(formal.type_str, [formal.type_str])
-        if dtype is None or any(not k.startswith("tensor(") for k in kinds):
+        names = {name for k in kinds if (name := dtype_of_text(k)) is not None}
+        if dtype is None or not names:  # a dtype is that of a tensor; sequences have none here
             continue
-        names = {dtype_of_text(k) for k in kinds}
         if dtype not in names:
             what = (
                 f"{use.op_type} of opset {use.domain_version} does not take {dtype} as input {formal.name!r}: the model is "
                 "invalid for every runtime"
             )
             return ("type-not-allowed", what, f"Cast to one of {', '.join(sorted(map(str, names)))}")
-        shared = formal.type_str in allowed and formal.is_homogeneous
+        shared = formal.type_str in allowed and formal.is_homogeneous and len(names) == len(kinds)
         if shared and bound.setdefault(formal.type_str, dtype) != dtype:
             first = bound[formal.type_str]
             what = f"the inputs of {use.op_type} have the types {first} and {dtype}; they must be the same"

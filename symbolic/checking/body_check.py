@@ -5,16 +5,17 @@ How much they may differ is decided in `error_budget`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DeclarationError
 from .. import dtypes, functions
+from .edge_values import EDGES, edge_runs
 from .error_budget import faults
 from .precision import IN_FLOAT32, computes_in_float32
-from .sample_runs import SampleRun, sound_runs
+from .sample_runs import MoreThanATenthOff, SampleRun, sound_runs
 from .tally import CheckResult, Tally
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def check_body(op: Operator) -> CheckResult:
         tally.unchecked.append("stateful")
     else:
         seen = [(run, _check_one(run, real, tally)) for run, real in sound_runs(op, tally)]
+        seen += [(run, status) for run in _first_right(seen) for status in _at_edges(run, tally)]
         wrong = {run.dtype for run, status in seen if status == "wrong"}
         right = {run.dtype for run, status in seen if status == "right"}
         if wrong == {"float64"} and right & {"float32", "float16"}:
@@ -56,10 +58,39 @@ def check_body(op: Operator) -> CheckResult:
     return tally.result()
 
 
+def _first_right(seen: list[tuple[SampleRun, str]]) -> list[SampleRun]:
+    """Of each dtype the first sample on which the body is right."""
+    found: dict[str, SampleRun] = {}
+    for run, status in seen:
+        if status == "right":
+            found.setdefault(run.dtype, run)
+    return list(found.values())
+
+
+def _at_edges(run: SampleRun, tally: Tally) -> Iterator[str]:
+    """A status for each run on edge values that the reference takes."""
+    for other in edge_runs(run):
+        try:
+            real, exact = other.reference(), other.exact()
+            got = _run_body(other, real)
+        except MoreThanATenthOff as e:
+            tally.unchecked.append(f"at edge values ({EDGES}): {e}")
+            continue
+        except Exception:  # a reference that refuses such values
+            continue
+        fault = next(((k, f) for k, f in enumerate(faults(other, got, real, exact)) if f), None)
+        if fault is not None:
+            tally.fail(f"at edge values ({EDGES}), output {fault[0]}: {fault[1]}: correct the body", other)
+        yield "right" if fault is None else "wrong"
+
+
 def _check_one(run: SampleRun, torch_result: Sequence[torch.Tensor], tally: Tally) -> str:
     """Compare one run; `wrong` where the numbers are, `failed` where there are none."""
     try:
         exact = run.exact()
+    except MoreThanATenthOff as e:
+        tally.unchecked.append(str(e))
+        return "unchecked"
     except Exception as e:
         tally.unchecked.append(f"the reference fails in float64 ({type(e).__name__})")
         return "unchecked"

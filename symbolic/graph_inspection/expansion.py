@@ -34,12 +34,14 @@ class Expansion:
         largest: the function that becomes the most, `domain::name`, called or not; "" without functions.
         largest_nodes: how many.
         recursive: functions that call themselves; they count as one node.
+        depth: of functions called in functions, from the main graph on; 0 where it calls none.
     """
 
     nodes: int
     largest: str = ""
     largest_nodes: int = 0
     recursive: tuple[str, ...] = ()
+    depth: int = 0
 
     @property
     def is_bomb(self) -> bool:
@@ -59,6 +61,7 @@ def expansion(
     for key, body in bodies.items():
         calls[key], plain[key] = _called(body.node, bodies, stays)
     sizes: dict[FunctionKey, int] = {}
+    depths: dict[FunctionKey, int] = {}
     recursive: dict[FunctionKey, None] = {}
     for start in bodies:
         opened = (
@@ -70,6 +73,7 @@ def expansion(
             if inner is None:
                 size = plain[key] + sum(n * sizes.get(c, 1) for c, n in calls[key].items())
                 sizes[key] = min(size, _COUNTED)
+                depths[key] = 1 + max((depths.get(c, 0) for c in calls[key]), default=0)
                 del opened[key]
             elif inner in opened:
                 recursive[inner] = None
@@ -83,6 +87,7 @@ def expansion(
         _title(largest) if largest else "",
         sizes[largest] if largest else 0,
         tuple(map(_title, recursive)),
+        max((depths[c] for c in main), default=0),
     )
 
 

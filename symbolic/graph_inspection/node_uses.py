@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Call",
+    "DeclaredOtherwise",
     "GraphUses",
     "ModelUses",
     "Native",
@@ -92,11 +93,22 @@ class GraphUses:
 
 
 @dataclass(frozen=True, slots=True)
+class DeclaredOtherwise:
+    """A result that the file says is of the element type `declared`, and that its node makes as `made`."""
+
+    use: NodeUse
+    name: str
+    declared: str
+    made: str
+
+
+@dataclass(frozen=True, slots=True)
 class ModelUses:
     """Every node of a model that a runtime would look up.
 
     `graphs`: the main graph, then its subgraphs. `called`: functions that were read. `incomplete`: what was not read, and
-    why. `recursive`: functions that call themselves.
+    why. `recursive`: functions that call themselves. `declared_otherwise`: results of nodes of graphs for which the file states
+    another element type than the node makes.
     """
 
     uses: Sequence[NodeUse]
@@ -104,6 +116,7 @@ class ModelUses:
     called: frozenset[FunctionKey] = frozenset()
     incomplete: Sequence[str] = ()
     recursive: Sequence[str] = ()
+    declared_otherwise: Sequence[DeclaredOtherwise] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +149,7 @@ def model_uses(model: onnx.ModelProto, native: Native = lambda call: None) -> Mo
         walk.called(),
         tuple(dict.fromkeys(walk.incomplete)),
         tuple(dict.fromkeys(walk.recursive)),
+        walk.declared_otherwise,
     )
 
 
@@ -162,17 +176,20 @@ class _Walk:
         self.graphs: list[GraphUses] = []
         self.incomplete: list[str] = []
         self.recursive: list[str] = []
+        self.declared_otherwise: list[DeclaredOtherwise] = []
         self._imports = opset_versions(model.opset_import)
         self._functions: dict[FunctionKey, onnx.FunctionProto] = {
             (domain_key(f.domain), as_text(f.name), as_text(f.overload)): f for f in model.functions
         }
         self._native = native
-        self._variants: dict[tuple[FunctionKey, tuple[str | None, ...]], list[str | None] | None] = {}
+        self._variants: dict[
+            tuple[FunctionKey, tuple[str | None, ...], frozenset[str]], list[str | None] | None
+        ] = {}
         self._function_nodes = 0
         self._names = _attribute_types()
 
     def called(self) -> frozenset[FunctionKey]:
-        return frozenset(function for function, _ in self._variants)
+        return frozenset(function for function, *_ in self._variants)
 
     def graph(
         self,
@@ -201,7 +218,9 @@ class _Walk:
         place: str,
         level: int,
         custom: dict[int, NodeUse],
+        absent: frozenset[str] = frozenset(),
     ) -> None:
+        """`absent`: names that stand for nothing, as inputs of a function that a call leaves out do."""
         types = scopes[0]
         for index, node in enumerate(nodes):
             inputs = tuple([_find(name, scopes) if name else None for name in node.input])
@@ -215,9 +234,11 @@ class _Walk:
                 outputs = self._custom_outputs(Call(domain, op_type, version, inputs, node, body), level)
             else:
                 outputs = self._standard_outputs(node, version, inputs, inner)
-            produces = []
+            produces, otherwise = [], []
             for name, dtype in zip_longest(node.output, outputs[: len(node.output)]):
                 known = types.get(name) or dtype
+                if name and known and dtype and known != dtype and "function " not in place:
+                    otherwise.append((as_text(name), known, dtype))
                 produces.append(known)
                 types[name] = known
             use = NodeUse(
@@ -227,7 +248,7 @@ class _Walk:
                 inputs,
                 {as_text(a.name): self._names.get(a.type, "UNDEFINED") for a in node.attribute},
                 len(node.output),
-                tuple([k for k, name in enumerate(node.input) if not name]),
+                tuple([k for k, name in enumerate(node.input) if not name or name in absent]),
                 tuple(produces),
                 body is not None,
                 as_text(node.name),
@@ -236,6 +257,7 @@ class _Walk:
                 node,
             )
             self.uses.append(use)
+            self.declared_otherwise += [DeclaredOtherwise(use, *each) for each in otherwise]
             if domain:
                 custom[index] = use
 
@@ -279,7 +301,11 @@ class _Walk:
 
     def _function_outputs(self, call: Call, function: onnx.FunctionProto, level: int) -> Sequence[str | None]:
         """Read a function with the types of this call, once; the types of its outputs."""
-        key = ((call.domain, call.op_type, as_text(function.overload)), call.inputs)
+        given = [name for name, _ in zip(call.node.input, function.input, strict=False)]
+        absent = frozenset(
+            own for name, own in zip_longest(given, function.input) if own is not None and not name
+        )
+        key = ((call.domain, call.op_type, as_text(function.overload)), call.inputs, absent)
         title = f"{call.domain}::{call.op_type}"
         if key in self._variants:
             known = self._variants[key]
@@ -299,7 +325,7 @@ class _Walk:
         types = dict(zip_longest(function.input, call.inputs[: len(function.input)]))
         for value in function.value_info:
             types.setdefault(value.name, dtype_name(value.type.tensor_type.elem_type))
-        self._nodes(function.node, [types], imports, f"function {title}", level + 1, {})
+        self._nodes(function.node, [types], imports, f"function {title}", level + 1, {}, absent)
         outputs = [types.get(name) for name in function.output]
         self._variants[key] = outputs
         return outputs

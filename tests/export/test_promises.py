@@ -125,6 +125,55 @@ def undefined(x: Tensor) -> Tensor:
     return torch.where(x > 0, x, torch.full_like(x, float("nan")))
 
 
+# Complex tensors
+
+
+def test_an_operator_that_returns_or_takes_complex_tensors_is_refused_by_name(
+    deploy: Any, declare: Any
+) -> None:
+    rotated = declare("rotated", complex_of, lambda x: torch.empty_like(x, dtype=torch.complex64))
+    length = declare("length", magnitude, lambda z: torch.empty_like(z, dtype=torch.float32))
+    with pytest.raises(ExportError, match=r"promise_test::rotated returns a complex tensor, called at test_"):
+        deploy(Hidden(rotated, torch.abs), X)
+    with pytest.raises(ExportError, match=r"promise_test::length takes a complex tensor, called at test_"):
+        deploy(Hidden(lambda x: length(torch.complex(x, x))), X)
+
+
+def complex_of(x: Tensor) -> Tensor:
+    return torch.complex(x, x)
+
+
+def magnitude(z: Tensor) -> Tensor:
+    return z.abs()
+
+
+# Batch statistics
+
+
+@pytest.mark.parametrize("weights", [0, 1])
+def test_batch_norm_in_training_mode_is_refused_by_that_name(deploy: Any, weights: int) -> None:
+    class Trains(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(4))
+            self.register_buffer("var", torch.ones(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            scale = torch.ones(4) if weights else None
+            return torch.nn.functional.batch_norm(x, self.mean, self.var, scale, training=True)
+
+    with pytest.raises(ExportError, match=r"(?s)training mode.*training=True.*test_promises\.py:"):
+        deploy(Trains(), X)
+    program = torch.export.export(Trains(), (torch.randn(3, 4),)).run_decompositions({})
+    with pytest.raises(ExportError, match="training mode"):
+        deploy(program)
+
+
+def test_batch_norm_without_running_statistics_is_exported(deploy: Any) -> None:
+    exported = deploy(Hidden(lambda x: torch.nn.functional.batch_norm(x, None, None, training=True)), X)
+    assert exported.result.checked_sizes
+
+
 # Sizes and opsets
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from onnx import TensorProto, helper
 from torch import nn
 
 import deployops
+from deployops.symbolic import registry
+from deployops.symbolic.adopt import adopt
 from deployops.validation.record import Report
 
 
@@ -108,3 +111,59 @@ def test_another_order_of_summation_is_no_fault(tmp_path: Path) -> None:
     for tolerance in ({}, {"atol": 1e-3}):
         report = deployops.validate(net, path, (x,), latency=False, **tolerance)
         assert not findings(report, "layout")
+
+
+def first_column(path: Path) -> Path:
+    """The file of `acme13::first_col`: a slice and a squeeze."""
+    graph = helper.make_graph(
+        [
+            helper.make_node("Gather", ["x", "zero"], ["y"], axis=1),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", "m"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n"])],
+        [onnx.numpy_helper.from_array(np.array(0, np.int64), "zero")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def by_address() -> None:
+    """Case 13's operator: it reads four bytes for each element, from the first on, whatever it is given."""
+
+    @torch.library.custom_op("acme13::first_col", mutates_args=())
+    def first_col(x: torch.Tensor) -> torch.Tensor:
+        n, c = x.shape
+        buffer = (ctypes.c_float * (n * c)).from_address(x.data_ptr())
+        return torch.tensor([buffer[i * c] for i in range(n)], dtype=x.dtype)
+
+    @first_col.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return x.new_empty([x.shape[0]])
+
+
+
+class FirstColumn(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = torch.ops.acme13.first_col(x)
+        return found
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_an_operator_that_reads_by_address_is_named(declared: bool, by_address: None, tmp_path: Path) -> None:
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)).t()
+    path = first_column(tmp_path / "m.onnx")
+    if declared:
+        adopt("acme13::first_col", dtypes=("float32",))
+    try:
+        report = deployops.validate(FirstColumn(), path, (x,), latency=False)
+        dense = deployops.validate(FirstColumn(), path, (x.contiguous(),), latency=False)
+    finally:
+        if declared:
+            registry.remove(registry.by_overload(torch.ops.acme13.first_col.default))  # type: ignore[arg-type]
+    [(severity, text)] = findings(report, "layout")
+    assert severity == "failed"
+    assert text.startswith("acme13::first_col gives other values for a non-contiguous argument")
+    assert report.exit_code == 1
+    assert dense.exit_code == 0, dense.text()

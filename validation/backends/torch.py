@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
@@ -122,7 +122,8 @@ class Widened:
     def _run(self, args: Any, kwargs: Any) -> Any:
         if self._model is not None and not self._converting:
             try:
-                return self._model(*args, **kwargs)
+                with trusted_alone(self.dtype, self.deployed):
+                    return self._model(*args, **kwargs)
             except Exception as error:
                 self._failed(error)
                 # dtypes are written into the forward (x.float(), a traced cast): convert operator by operator
@@ -171,6 +172,7 @@ def widened(dtype: torch.dtype, deployed: torch.dtype, narrow_ops: set[str]) -> 
             wide_args, wide_kwargs = _pytree.tree_map(wide, (args, kwargs))
             try:
                 result = func(*wide_args, **wide_kwargs)
+                _expect_trusted(func, wide_args, wide_kwargs, result, dtype, deployed)
             except Exception:  # no kernel for the dtype: C++ and Python kernels say so in many ways
                 if func._schema.is_mutable:
                     raise  # the mutation would go to a copy
@@ -182,6 +184,73 @@ def widened(dtype: torch.dtype, deployed: torch.dtype, narrow_ops: set[str]) -> 
             return _pytree.tree_map(wide, result)
 
     return Mode()  # type: ignore[no-untyped-call,unused-ignore]
+
+
+class _Untrusted(Exception):
+    """What an operator gives in the wider dtype is no result."""
+
+
+def trusted_alone(dtype: torch.dtype, deployed: torch.dtype) -> Any:
+    """A mode that raises at an operator whose results in `dtype` are not those of the deployed one: see `widened`."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call,unused-ignore]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = func(*args, **(kwargs or {}))
+            _expect_trusted(func, args, kwargs or {}, result, dtype, deployed)
+            return result
+
+    return Mode() if any(True for _ in _without(dtype)) else nullcontext()  # type: ignore[no-untyped-call,unused-ignore]
+
+
+def _without(dtype: torch.dtype) -> Iterator[Any]:
+    """The declared operators that do not take the dtype."""
+    from ...symbolic import registry
+
+    for op in registry.all_operators():
+        if not any(_name(dtype) in types for types in op.types.variables.values()):
+            yield op
+
+
+def _expect_trusted(
+    func: Any, args: Any, kwargs: Any, result: Any, dtype: torch.dtype, deployed: torch.dtype
+) -> None:
+    """Raises `_Untrusted` for an operator that is declared without `dtype`, takes it, and gives what is more than a tenth off.
+
+    A kernel that reads memory by address takes the bytes for those of its own dtype.
+    """
+    import torch
+    from torch.utils import _pytree
+
+    if (
+        dtype.itemsize <= deployed.itemsize
+        or getattr(func, "namespace", "aten") in ("aten", "prims")
+        or func._schema.is_mutable
+    ):
+        return
+    if not any(op.overload == func for op in _without(dtype)):
+        return
+
+    def narrow(value: Any) -> Any:
+        return cast(value, deployed) if isinstance(value, torch.Tensor) and value.dtype == dtype else value
+
+    narrow_args, narrow_kwargs = _pytree.tree_map(narrow, (args, kwargs))
+    own = _pytree.tree_leaves(func(*narrow_args, **narrow_kwargs))
+    if any(_off(a, b) for a, b in zip(own, _pytree.tree_leaves(result), strict=True)):
+        raise _Untrusted(f"{func.name()} does not take {_name(dtype)}")
+
+
+def _off(own: Any, wide: Any) -> bool:
+    """Whether two results are more than a tenth apart, root mean squares of what is finite in the first."""
+    import torch
+
+    if not (isinstance(own, torch.Tensor) and isinstance(wide, torch.Tensor) and own.is_floating_point()):
+        return False
+    if own.shape != wide.shape:
+        return True
+    finite = own.isfinite()
+    own, wide = own[finite].double(), wide[finite].double()
+    return not bool((own - wide).square().sum() <= 0.01 * own.square().sum())
 
 
 def nudged(args: Any, kwargs: Any, seed: int) -> tuple[Any, Any] | None:

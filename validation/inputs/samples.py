@@ -107,8 +107,15 @@ def from_signature(
 ) -> list[Sample]:
     """The example sizes, then `sizes - 1` others, or those of the sweep; then other values.
 
+    Of the others the first has odd heights and widths where the original takes them.
+
     `parsed`: the ONNX file, by which the cost at other sizes is estimated.
     """
+    import torch
+
+    from ...export.buffers import buffers_kept
+    from ...export.inputs.odd_sizes import with_odd_sizes
+
     notes = {} if notes is None else notes
     forward = getattr(model, "forward", model)
 
@@ -119,7 +126,18 @@ def from_signature(
         names = {id(v): k for k, v in values.items() if hasattr(v, "shape")}
         return Sample(label, tuple(args), dict(kwargs), leaf_names(model, args, kwargs, names))
 
-    others: Sequence[Mapping[str, int]] = signature.other_sizes(sizes - 1)
+    def runs(size: Mapping[str, int]) -> bool:
+        try:
+            with torch.no_grad(), buffers_kept(model):
+                sample = at(size, seed)
+                model(*sample.args, **sample.kwargs)
+        except Exception:  # whatever the user's model raises, and sizes that are too large
+            return False
+        return True
+
+    others: list[Mapping[str, int]] = list(signature.other_sizes(sizes - 1))
+    if others and sweep != "full":
+        others[0] = with_odd_sizes(signature, others[0], runs)
     if sweep == "full":
         dims, bytes_at = signature_dims(signature)
         others = swept_sizes(dims, bytes_at, notes)

@@ -74,6 +74,9 @@ class Metrics:
         overflowed: elements where the original is not finite although the wider run is.
         identical: every element has the same value (-0 equals 0, NaN equals NaN).
         equal: elements with no difference at all from the reference, of those compared.
+        nonzero: elements of those compared whose reference is not 0.
+        coarse: those of them whose budget allows over a tenth of the element itself, and more than is nothing beside
+            values of order one (`FloatType.coarse`); not counted where the budget is the user's.
         quantiles: of |got - want| at 0.5, 0.9, 0.99, 0.999; estimated from a histogram with eight bins for each power
             of two, so within 6.3 % of the exact value.
         histogram: (k, n): n elements with 2**k <= |got - want| < 2**(k + 1); the first pair holds all below it too.
@@ -106,6 +109,8 @@ class Metrics:
     overflowed: int = 0
     identical: bool = True
     equal: int = 0
+    nonzero: int = 0
+    coarse: int = 0
     quantiles: tuple[float, ...] = ()
     histogram: tuple[tuple[int, int], ...] = ()
     required: tuple[tuple[float, float], ...] = ()

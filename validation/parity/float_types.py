@@ -30,6 +30,11 @@ class FloatType:
     tiny: float
     largest: float
 
+    @property
+    def coarse(self) -> float:
+        """What a budget may allow any element without being too coarse: little beside values of order one."""
+        return max(2.0**-10, 16 * self.eps)
+
 
 def float_type(dtype: Any) -> FloatType:
     """The constants of a floating dtype, of numpy or of ml_dtypes (bfloat16, float8)."""

@@ -53,6 +53,11 @@ def judge(metrics: Metrics, budget: Budget) -> tuple[Literal["passed", "failed",
         return "not checked", (
             f"the budget allows {part:.2g} of the output (rms), more than a tenth: too coarse to tell a fault from rounding"
         )
+    if 2 * metrics.coarse > metrics.nonzero:
+        return "not checked", (
+            f"the budget of {metrics.coarse} of {metrics.nonzero} elements is over a tenth of the element itself: too coarse "
+            f"beside {metrics.scale:.2g}, the largest, to tell a fault from rounding"
+        )
     return "passed", ""
 
 

@@ -170,6 +170,8 @@ def _metrics(
         overflowed=sums.overflowed,
         identical=sums.identical,
         equal=sums.equal,
+        nonzero=sums.nonzero,
+        coarse=sums.coarse,
         quantiles=_quantiles(sums) if sums.compared else (),
         histogram=_histogram(sums),
         required=tuple(zip(LADDER, sums.required.tolist(), strict=True)) if sums.compared else (),

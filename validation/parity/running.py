@@ -26,11 +26,15 @@ EXPONENT = np.int64(0x7FF0000000000000)
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """|got - want| <= atol + rtol * |want|; `rows` has an atol for each sign and exponent of `want` instead."""
+    """|got - want| <= atol + rtol * |want|; `rows` has an atol for each sign and exponent of `want` instead.
+
+    `coarse`: an element that may be off by more than this part of itself is counted, see `Metrics.coarse`.
+    """
 
     rtol: float = 0.0
     atol: float = math.inf
     rows: Array | None = None
+    coarse: float = math.inf
 
 
 def row_of(value: float) -> int:
@@ -45,6 +49,8 @@ class Totals:
     base: int
     compared: int = 0
     equal: int = 0
+    nonzero: int = 0
+    coarse: int = 0
     mismatches: int = 0
     nan: int = 0
     inf: int = 0
@@ -138,6 +144,7 @@ class Totals:
         if tolerance.rows is not None or math.isfinite(tolerance.atol):
             limit = tolerance.atol if tolerance.rows is None else tolerance.rows.take(rows, mode="clip")
             limit = limit if allowed is None else np.add(allowed, limit, out=allowed)
+            self.coarse += _too_coarse(limit, size, tolerance.coarse, kind)
             score = np.divide(error, limit) if np.all(limit) else np.where(error > 0, error / limit, 0.0)
         largest = float(score.max())
         if score is not error:
@@ -148,6 +155,7 @@ class Totals:
 
         self.compared += got.size
         self.equal += got.size - int(np.count_nonzero(difference))
+        self.nonzero += int(np.count_nonzero(size))
         self.sum_abs += float(error.sum())
         products = difference * want
         self.sum_err2 += total(difference, difference)
@@ -265,6 +273,8 @@ class Totals:
 _ADDED = (
     "compared",
     "equal",
+    "nonzero",
+    "coarse",
     "mismatches",
     "nan",
     "inf",
@@ -283,6 +293,13 @@ _LARGEST = ("overflow_gap", "max_abs", "max_rel", "max_ulp", "scale", "excess", 
 
 def _worst(found: list[tuple[float, int, float, float]]) -> list[tuple[float, int, float, float]]:
     return sorted(found, key=lambda w: (-w[0], w[1]))[:WORST]
+
+
+def _too_coarse(limit: Any, size: Array, part: float, kind: FloatType) -> int:
+    """Elements other than 0 that may be off by more than a part of themselves, and by more than `kind.coarse`."""
+    if not math.isfinite(part) or not np.max(limit) > kind.coarse:
+        return 0
+    return int(np.count_nonzero((limit > np.maximum(size * part, kind.coarse)) & (size > 0)))
 
 
 def total(a: Array, b: Array) -> float:

@@ -38,8 +38,10 @@ SLACK = 1e-9
 def expect_consistent(report: Report) -> None:
     """Raises ModelFileError, which names the cell, where a report contradicts itself."""
     missing = {b.name for b in report.backends if b.missing}
+    asked = report.environment.get("outputs")
+    modes = set(map(str, asked)) if isinstance(asked, list | tuple) else set()
     for cell in report.cells:
-        found = cell_contradiction(cell, report.limits)
+        found = _mode_contradiction(cell, modes) or cell_contradiction(cell, report.limits)
         if not found and cell.verdict == PASSED and cell.backend in missing:
             found = "passed on a backend that the report says was missing"
         if found:
@@ -75,6 +77,21 @@ def cell_contradiction(cell: Cell, limits: Limits) -> str:
         return "says passed, its numbers say failed: NaN or Inf on one side only"
     if cell.verdict == FAILED and m.identical:
         return "says failed, its numbers say passed: identical"
+    return ""
+
+
+def _mode_contradiction(cell: Cell, modes: set[str]) -> str:
+    """A way of judging that nobody asked for, or that says nothing of such an output."""
+    if cell.judged_as in BY_VALUE:
+        return ""
+    if f"{cell.output}:{cell.judged_as}" not in modes:
+        return f"is judged as {cut(cell.judged_as, 60)}, which the report's own options do not ask for"
+    kind, _, number_of = cell.judged_as.partition(":")
+    if kind not in ("argmax", "topk") or cell.verdict != PASSED or cell.budget is None or cell.budget.exact:
+        return ""
+    count = int(number_of) if number_of.isascii() and number_of.isdigit() else 1
+    if not cell.shape or (math.prod(cell.shape) and count >= cell.shape[-1]):
+        return f"says passed, and {cut(cell.judged_as, 60)} of shape {list(cell.shape)} is the same whatever the values are"
     return ""
 
 

@@ -30,6 +30,8 @@ def metrics_contradiction(metrics: Metrics, budget: Budget) -> str:
 def _all(m: Metrics, budget: Budget) -> Iterator[str]:
     if m.compared > m.count or m.equal > m.compared or min(m.count, m.compared, m.equal, m.mismatches) < 0:
         yield f"{m.compared} elements compared and {m.equal} equal, of {m.count}"
+    if not 0 <= m.coarse <= m.nonzero <= m.compared:
+        yield f"{m.compared} elements compared, {m.nonzero} of them not 0, {m.coarse} with a coarse budget"
     if not m.eps:
         yield from _exact(m)
         return
@@ -94,6 +96,8 @@ def _of_the_budget(m: Metrics, budget: Budget) -> Iterator[str]:
     for row in m.binades:
         if m.mismatches == special and row.excess > _allowed(row, m, budget) * (1 + SLACK):
             yield f"no element is out of budget, and one of size 2**{row.exponent} needs atol {number(row.excess)}"
+    if m.coarse < (least := _surely_coarse(m, budget)):
+        yield f"{m.coarse} elements with a coarse budget, and at least {least} by the rows"
     worst = m.worst[0] if m.worst else None
     if worst is None or special or m.overflow or not math.isfinite(worst.got - worst.want):
         return
@@ -114,6 +118,25 @@ def _allowed(row: Binade, m: Metrics, budget: Budget) -> float:
     above = min((e for e in rows if e > row.exponent), default=10_000)
     below = -10_000 if row.exponent == min(rows) else row.exponent
     return max(b.atol for k, b in enumerate(bands) if _reaches(bands, k, below, above))
+
+
+def _surely_coarse(m: Metrics, budget: Budget) -> int:
+    """Elements of rows of which every one may be off by over a tenth of itself; the lowest rows may hold zeros."""
+    part, floor = budget.tolerance().coarse, max(2.0**-10, 16 * m.eps)
+    if not math.isfinite(part):
+        return 0
+    count = 0
+    for row in m.binades:
+        same = [r.exponent for r in m.binades if r.sign == row.sign]
+        if row.exponent == min(same):
+            continue
+        top = (
+            2.0 ** min(e for e in (*same, 1024) if e > row.exponent) if row.exponent < max(same) else math.inf
+        )
+        bands = [b for b in budget.bands if b.sign == row.sign] or list(budget.bands)
+        least = min((b.atol for b in bands), default=budget.atol) + budget.rtol * 2.0**row.exponent
+        count += row.count if least > max(part * top, floor) * (1 + SLACK) else 0
+    return count
 
 
 def _reaches(bands: list[Band], k: int, below: int, above: int) -> bool:

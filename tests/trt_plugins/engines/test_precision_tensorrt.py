@@ -60,10 +60,10 @@ def model(text: str, **weights: Any) -> onnx.ModelProto:
 MODELS = {
     "attention": model(
         """g (float[n,6,16] x, bool[n,1,6] visible) => (float[n,6,16] y) {
-          q = MatMul(x, w)  t = Transpose<perm=[0,2,1]>(q)  s = MatMul(q, t)
+          q = MatMul(x, w)  h = MatMul(x, v)  t = Transpose<perm=[0,2,1]>(h)  s = MatMul(q, t)
           m = Where(visible, zero, lowest)  k = Add(s, m)  p = Softmax<axis=-1>(k)  a = MatMul(p, q)
           y = LayerNormalization(a, gain) }""",
-        w=f32(16, 16), gain=f32(16), zero=np.float32(0), lowest=np.float32(np.finfo(np.float32).min),
+        w=f32(16, 16), v=f32(16, 16), gain=f32(16), zero=np.float32(0), lowest=np.float32(np.finfo(np.float32).min),
     ),
     "convolutions": model(
         """g (float[n,3,16,16] x) => (float[n,4] y) {

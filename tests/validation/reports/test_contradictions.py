@@ -7,6 +7,7 @@ import json
 import re
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from deployops.errors import ModelFileError
 from deployops.validation import Report, Sample, validate
 from deployops.validation.record import Limits
 from deployops.validation.reports.command import read_report
+from deployops.validation.reports.contradictions import expect_consistent
 from deployops.validation.reports.json_file import dumps, to_dict
 from deployops.validation.reports.rejudge import rejudged
 
@@ -214,3 +216,30 @@ def test_the_command_ends_with_2_and_says_what_contradicts(failed: Report, tmp_p
     assert isinstance(result.exception, ModelFileError)
     assert result.exception.exit_code == 2
     assert "the report contradicts itself: cell y at" in str(result.exception)
+
+
+@pytest.mark.parametrize("mode", ["argmax", "topk:3", "set", "boxes", "nothing"])
+def test_a_mode_that_nobody_asked_for_is_refused(mode: str, failed: Report, tmp_path: Path) -> None:
+    """Its metrics are those of a comparison by value, which a decision may disagree with: the verdict cannot tell."""
+    plain = copy.deepcopy(to_dict(failed))
+    for cell in plain["cells"]:
+        cell["judged_as"] = mode
+        cell["verdict"] = "passed"
+    plain["verdict"], plain["exit_code"] = "passed", 0
+    with pytest.raises(ModelFileError, match=r"do not ask for|contradicts|verdict"):
+        read_report(file_of(plain, tmp_path))
+    again = copy.deepcopy(plain)
+    again["environment"]["outputs"] = ["other:argmax"]
+    with pytest.raises(ModelFileError):
+        read_report(file_of(again, tmp_path))
+
+
+def test_a_mode_that_says_nothing_of_an_output_is_refused(failed: Report) -> None:
+    cell = next(c for c in failed.cells if c.verdict == "failed" and c.output == "y")
+    size = cell.shape[-1]
+    edited = replace(cell, judged_as=f"topk:{size}", verdict="passed", reason="")
+    report = replace(
+        failed, cells=(edited,), environment=failed.environment | {"outputs": [f"y:topk:{size}"]}
+    )
+    with pytest.raises(ModelFileError, match="the same whatever the values are"):
+        expect_consistent(report)

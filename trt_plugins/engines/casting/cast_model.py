@@ -11,6 +11,7 @@ What is cast, and how:
   positions, and what is next to a constant beyond the range.
 - Custom operators follow their plugins: without a kernel for the type they stay float32, with casts around.
 - What computes coordinates, back to the last layer, stays float32 (`digits`).
+- Sums of squares and of products, up to the division that they are for, stay float32 however they are written (`normalisers`).
 - Inputs and outputs of the model keep their types, and so do values that enter or leave the graphs of If, Loop and Scan.
 - Model-local functions are inlined, but for those that have a plugin: their bodies compute in float32 between casts.
 """

@@ -253,18 +253,12 @@ class Decisions:
                 flag = HUGE if above == (name == "min") else flag
             elif found.beyond:
                 flag = HUGE
-            alone = narrowed(np.float32([attribute.f]), self.precision).all_one
-            if found.beyond or found.all_zero or alone:
-                what = (
-                    "is beyond the range"
-                    if found.beyond
-                    else "would become zero"
-                    if found.all_zero
-                    else "would become 1"
-                )
+            one = narrowed(np.asarray([attribute.f], np.float32), self.precision).all_one
+            if found.beyond or found.all_zero or one:
+                what = "is beyond the range" if found.beyond else f"would become {'1' if one else 'zero'}"
+                number = f"{found.largest:.9g}" if one else f"{found.largest:g}"
                 return Decision(
-                    f"its attribute {name} ({found.largest:.9g}) {what}",
-                    flag if found.beyond else flag or SUM,
+                    f"its attribute {name} ({number}) {what}", flag if found.beyond else flag or SUM
                 )
         return None
 

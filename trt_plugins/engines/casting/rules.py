@@ -3,7 +3,7 @@
 The list is that of `torch.autocast`, which models are trained under: its operators that "autocast to float32", by their
 names in ONNX. They sum many values, or have results beyond the range or the digits of float16. TensorRT warns of the same
 for normalisations ("Running layernorm after self-attention in FP16 may cause overflow"). MatMul, Gemm and Conv are not
-among them: TensorRT accumulates their products in float32.
+among them: TensorRT accumulates their products in float32. Where one makes a sum of squares, `normalisers` tells.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def refuse_batch_statistics(program: ExportedProgram) -> None:
             "would take the running statistics instead of the batch's:\n"
             + "\n".join(f"  - {line}" for line in dict.fromkeys(lines))
             + "\n  Write training=self.training; or, to normalise with the batch's own in the file too, give no running ones "
-            "(F.batch_norm(x, None, None, training=True))"
+            "(F.batch_norm(x, None, None, training=True)). A torch.export program is traced anew, after model.eval()"
         )
 
 

@@ -315,7 +315,10 @@ def _tensor(value: onnx.ValueInfoProto) -> TensorSpec:
     return TensorSpec(
         as_text(value.name),
         dtype,
+        # of unknown rank: without dims it would be a single number
         tuple(
             d.dim_value if d.HasField("dim_value") else as_text(d.dim_param or "?") for d in tensor.shape.dim
-        ),
+        )
+        if tensor.HasField("shape")
+        else ("...",),
     )

@@ -173,6 +173,8 @@ def always(condition: Any) -> bool:
     if isinstance(condition, bool) or statically_known_true(condition):
         return bool(condition)
     declared, expression = _current.get(), condition.node.expr
+    if not expression.free_symbols:
+        return bool(expression)
     return declared is not None and declared.knows(expression) and declared.condition(expression) is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -105,8 +106,8 @@ def attribute_findings(uses: Sequence[NodeUse]) -> Iterator[Finding]:
     for use in uses:
         if use.node is None or len(use.attributes) == len(use.node.attribute):
             continue
-        seen: set[str] = set()
-        twice = [n for a in use.node.attribute if (n := as_text(a.name)) in seen or seen.add(n)]
+        counts = Counter(as_text(a.name) for a in use.node.attribute)
+        twice = [name for name, count in counts.items() if count > 1]
         inside = "function " in use.place
         what = f"{use.title} has the attribute {twice[0]!r} more than once"
         yield Finding(NOTE if inside else FAILS, "attribute-twice", where(use), what, "Remove one of them")

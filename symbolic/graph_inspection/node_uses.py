@@ -186,6 +186,7 @@ class _Walk:
             tuple[FunctionKey, tuple[str | None, ...], frozenset[str]], list[str | None] | None
         ] = {}
         self._function_nodes = 0
+        self._function_imports: dict[FunctionKey, dict[str, int]] = {}
         self._names = _attribute_types()
 
     def called(self) -> frozenset[FunctionKey]:
@@ -312,7 +313,7 @@ class _Walk:
             if known is None:
                 self.recursive.append(title)
             return known or ()
-        self._function_nodes += len(function.node)
+        self._function_nodes += len(function.node) + len(function.value_info)
         if len(self._variants) >= MOST_VARIANTS or self._function_nodes > MOST_FUNCTION_NODES:
             self.incomplete.append("functions that are called with very many combinations of types")
             return ()
@@ -320,8 +321,10 @@ class _Walk:
             self.incomplete.append(f"functions inside of more than {MOST_LEVELS} others")
             return ()
         self._variants[key] = None
-        own = opset_versions(function.opset_import)
-        imports = {domain: self._imports.get(domain, version) for domain, version in own.items()}
+        if key[0] not in self._function_imports:
+            own = opset_versions(function.opset_import)
+            self._function_imports[key[0]] = {d: self._imports.get(d, version) for d, version in own.items()}
+        imports = self._function_imports[key[0]]
         types = dict(zip_longest(function.input, call.inputs[: len(function.input)]))
         for value in function.value_info:
             types.setdefault(value.name, dtype_name(value.type.tensor_type.elem_type))

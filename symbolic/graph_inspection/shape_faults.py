@@ -12,10 +12,11 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..nested_graphs import nested_nodes
 from .findings import FAILS, Finding
+from .standard_types import as_text
 
 if TYPE_CHECKING:
     import onnx
@@ -107,9 +108,11 @@ def _without_weights(model: onnx.ModelProto) -> bytes | None:
     slim.opset_import.extend(model.opset_import)
     left = _fill(slim.graph, model.graph, MOST_BYTES)
     for function in model.functions:
-        own = slim.functions.add(domain=function.domain, name=function.name, overload=function.overload)
-        own.input.extend(function.input)
-        own.output.extend(function.output)
+        own = slim.functions.add(
+            domain=as_text(function.domain), name=as_text(function.name), overload=as_text(function.overload)
+        )
+        own.input.extend(map(as_text, function.input))
+        own.output.extend(map(as_text, function.output))
         own.opset_import.extend(function.opset_import)
         left = _fill_nodes(own.node, function.node, left)
         left -= sum(a.ByteSize() for a in function.attribute_proto) + sum(
@@ -135,7 +138,7 @@ def _fill(own: onnx.GraphProto, graph: onnx.GraphProto, left: int) -> int:
     return _fill_nodes(own.node, graph.node, left)
 
 
-def _fill_nodes(own: onnx.FunctionProto, nodes: Iterable[onnx.NodeProto], left: int) -> int:
+def _fill_nodes(own: Any, nodes: Iterable[onnx.NodeProto], left: int) -> int:
     for node in nodes:
         size = node.ByteSize()
         if size <= _SMALL:
@@ -143,10 +146,13 @@ def _fill_nodes(own: onnx.FunctionProto, nodes: Iterable[onnx.NodeProto], left: 
             own.add().CopyFrom(node)
         else:
             copy = own.add(
-                op_type=node.op_type, domain=node.domain, name=node.name[:200], overload=node.overload
+                op_type=as_text(node.op_type),
+                domain=as_text(node.domain),
+                name=as_text(node.name)[:200],
+                overload=as_text(node.overload),
             )
-            copy.input.extend(node.input)
-            copy.output.extend(node.output)
+            copy.input.extend(map(as_text, node.input))
+            copy.output.extend(map(as_text, node.output))
             copy.metadata_props.extend(p for p in node.metadata_props if p.ByteSize() <= _SMALL)
             for attribute in node.attribute:
                 left = _fill_attribute(copy.attribute.add(), attribute, left)
@@ -156,7 +162,7 @@ def _fill_nodes(own: onnx.FunctionProto, nodes: Iterable[onnx.NodeProto], left: 
 
 
 def _fill_attribute(own: onnx.AttributeProto, attribute: onnx.AttributeProto, left: int) -> int:
-    own.name, own.type = attribute.name, attribute.type
+    own.name, own.type = as_text(attribute.name), attribute.type
     if attribute.HasField("t"):
         return left - _fill_tensor(own.t, attribute.t)
     if attribute.HasField("g"):
@@ -175,7 +181,7 @@ def _fill_tensor(own: onnx.TensorProto, tensor: onnx.TensorProto) -> int:
     if size <= _SMALL and not tensor.external_data:
         own.CopyFrom(tensor)
         return size
-    own.name, own.data_type = tensor.name, tensor.data_type
+    own.name, own.data_type = as_text(tensor.name), tensor.data_type
     own.dims.extend(tensor.dims)
     own.data_location = tensor.EXTERNAL
     return int(own.ByteSize())

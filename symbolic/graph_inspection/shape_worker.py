@@ -16,6 +16,7 @@ from typing import Any
 import onnx
 from onnx import shape_inference
 
+from .domains import STANDARD
 from .expansion import FunctionKey
 from .findings import where
 from .node_uses import MOST_LEVELS, NodeUse, domain_key, opset_versions, placed_graphs
@@ -60,6 +61,9 @@ class ShapeInference:
         self._functions: dict[FunctionKey, onnx.FunctionProto] = {
             (domain_key(f.domain), as_text(f.name), as_text(f.overload)): f for f in model.functions
         }
+        # for schemas of ONNX no other domains matter, and a file may list any number of them
+        self._opsets = [onnx.helper.make_opsetid(d, v) for d, v in self._imports.items() if d in STANDARD]
+        self._function_imports: dict[FunctionKey, dict[str, int]] = {}
         self._count = 0
 
     def run(self) -> None:
@@ -142,9 +146,9 @@ class ShapeInference:
             return shape_inference.infer_node_outputs(
                 schema,
                 node,
-                types,  # type: ignore[arg-type]
+                types,
                 known,
-                opset_imports=self._model.opset_import,
+                opset_imports=self._opsets,
                 ir_version=self._model.ir_version,
             )
         except shape_inference.InferenceError as error:
@@ -165,21 +169,25 @@ class ShapeInference:
             return {}
         types: Types = {}
         values: Data = {}
-        for own, name in zip(function.input, node.input, strict=False):
+        for own_name, name in zip(function.input, node.input, strict=False):
             kind, constant = _found(name, scopes), _found(name, data)
             if kind is not None:
-                types[own] = kind
+                types[own_name] = kind
             if constant is not None:
-                values[own] = constant
+                values[own_name] = constant
         attributes = {a.name: a for a in (*function.attribute_proto, *node.attribute)}
         body = [_bound(inner, attributes) for inner in function.node]
-        own_imports = opset_versions(function.opset_import)
-        imports = {domain: self._imports.get(domain, version) for domain, version in own_imports.items()}
+        key = (domain_key(node.domain), as_text(node.op_type), as_text(node.overload))
+        if key not in self._function_imports:
+            own = opset_versions(function.opset_import)
+            self._function_imports[key] = {d: self._imports.get(d, version) for d, version in own.items()}
+        imports = self._function_imports[key]
+        self._count += len(function.value_info)
         declared = {v.name: v.type for v in function.value_info}
         title = f"function {domain_key(node.domain)}::{as_text(node.op_type)}"
         self._nodes(body, [types], [values], declared, imports, title, level + 1)
         pairs = zip_longest(node.output, function.output)
-        return {name: types[own] for name, own in pairs if name and own in types}
+        return {name: types[inner] for name, inner in pairs if name and inner in types}
 
     def _report(self, node: onnx.NodeProto, place: str, text: str) -> None:
         text = " ".join(text.split())

@@ -153,3 +153,18 @@ def test_a_node_that_the_folder_fails_on_is_kept() -> None:
             node.outputs[0].dtype = ir.DataType.INT64
     passes.optimize(model)
     assert "SplitToSequence" in [n.op_type for n in model.graph]
+
+
+def test_what_never_holds_does_not_always_hold() -> None:
+    """`h == h + 3` has no symbol left once torch has simplified it."""
+    found = []
+
+    class Ask(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            h = x.shape[0]
+            found.extend([declared_sizes.always(h == h + 3), declared_sizes.always(h + 3 > h)])
+            return x + 1
+
+    shapes = ({0: torch.export.Dim.DYNAMIC},)
+    torch.export.export(Ask(), (torch.randn(5, 2),), dynamic_shapes=shapes, strict=False)
+    assert found[:2] == [False, True]

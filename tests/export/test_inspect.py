@@ -125,3 +125,22 @@ def test_of_a_model_without_a_digest_it_is_said_that_its_bytes_could_not_be_chec
     assert "whether it is what was exported cannot be told" in line
     export_model(torch.nn.ReLU(), ["x:float32[2]"], out=tmp_path / "ours.onnx")
     assert "no digest" not in command("inspect", tmp_path / "ours.onnx").out
+
+
+def test_an_unknown_rank_is_told_from_a_single_number(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper, save
+
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["y"]), helper.make_node("Identity", ["s"], ["t"])],
+        "g",
+        [info("x", TensorProto.FLOAT, None), info("s", TensorProto.FLOAT, [])],
+        [info("y", TensorProto.FLOAT, None), info("t", TensorProto.FLOAT, [])],
+    )
+    save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9),
+        str(tmp_path / "m.onnx"),
+    )
+    found = inspect_model(tmp_path / "m.onnx").to_dict()
+    assert found["inputs"] == ["x: float32[...]", "s: float32[]"]
+    assert found["outputs"] == ["y: float32[...]", "t: float32[]"]

@@ -18,6 +18,7 @@ from deployops.ort_ops.library_manifest import (
     LibraryManifest,
 )
 from deployops.ort_ops.node_uses import node_uses
+from deployops.ort_ops.shipped_operators import newest_shipped
 from deployops.symbolic.graph_inspection.node_uses import NodeUse
 
 from .twice_library import compiled, refusal
@@ -92,6 +93,8 @@ def test_a_node_with_a_kernel_has_no_fault(node: NodeUse) -> None:
         (mix(domain_version=7), "domain-version", ["imports version 7", "know it up to 2", "without a word"]),
         (mix("float32", "bool", "bool"), "inputs", ["has 3 inputs", "takes 1 to 2 (x, mask?)"]),
         (mix(None, "bool", absent=(0,)), "inputs", ["no input `x`", "not optional"]),
+        # one too new is as wrong as five, and ONNX Runtime says as little
+        (mix(domain_version=3), "domain-version", ["imports version 3", "know it up to 2", "without a word"]),
         (mix(outputs=3), "outputs", ["has 3 outputs"]),
         (mix(outputs=0), "outputs", ["has 0 outputs"]),
         (
@@ -133,10 +136,22 @@ def test_without_a_library_a_shipped_operator_is_told_from_a_strangers() -> None
 
 
 def test_without_a_library_a_version_that_was_never_shipped_is_told() -> None:
-    fault = kernel_fault(NodeUse("deployops", "SwishBeta", 999, ("float32", "float32")), [])
+    newest = newest_shipped("deployops")
+    for version in (999, newest + 1):
+        fault = kernel_fault(NodeUse("deployops", "SwishBeta", version, ("float32", "float32")), [])
+        assert fault is not None
+        assert (fault.kind, fault.body_runs) == ("domain-version", True)
+        assert f"imports version {version}" in fault.text
+    fault = kernel_fault(NodeUse("deployops", "SwishBeta", newest, ("float32", "float32")), [])
     assert fault is not None
-    assert (fault.kind, fault.body_runs) == ("domain-version", True)
-    assert "imports version 999" in fault.text
+    assert fault.kind == "no-library"
+
+
+def test_without_a_library_the_version_of_a_strangers_domain_is_said_to_be_unknown() -> None:
+    text = why_no_kernel(NodeUse("acme", "Swish2", 7, ("float32",)), [])
+    assert text is not None
+    assert "(domain version 7)" in text
+    assert "nobody can tell whether that version is right" in text
 
 
 def test_the_advice_says_how_a_library_is_given() -> None:
@@ -284,7 +299,7 @@ def test_onnx_runtime_says_the_same(twice: Path, arguments: dict[str, Any], body
     assert runs == (refusal(proto, twice) is None), fault
 
 
-@pytest.mark.parametrize("imported", [7, None])
+@pytest.mark.parametrize("imported", [4, 7, None])
 def test_what_onnx_runtime_lets_pass_is_a_fault_here(twice: Path, imported: int | None) -> None:
     """It takes version 3 for 7, and the newest where nothing is imported; and it ignores attributes."""
     proto = model(imported)

@@ -85,7 +85,7 @@ def test_a_model_of_another_tool_is_not_hashed(tmp_path: Path, monkeypatch: pyte
 def test_a_missing_side_file_of_an_export_is_told(tmp_path: Path) -> None:
     path, weights = exported(tmp_path, True)
     weights.unlink()
-    with pytest.raises(ModelFileError, match=f"'{weights.name}' next to it"):
+    with pytest.raises(ModelFileError, match=f"side file {weights.name} next to it"):
         session(path)
 
 

@@ -46,7 +46,7 @@ def test_they_are_the_sessions_and_are_not_changed(path: Path, library: Path) ->
         assert seen.intra_op_num_threads == 3
         assert seen.log_severity_level == 3
         assert seen.graph_optimization_level.name == "ORT_ENABLE_BASIC"
-    with pytest.raises(Exception, match="not found|does not exist|spinning"):
+    with pytest.raises(Exception, match=r"not found|does not exist|spinning"):
         options.get_session_config_entry("session.intra_op.allow_spinning")
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from deployops.validation import Report, Sample, validate
+from deployops.validation.inputs.whole_numbers import not_tried
 from deployops.validation.original import Original
 from deployops.validation.parity.compare import compare_output
 
@@ -105,6 +106,46 @@ def test_a_declared_range_needs_no_negative_value(export: Callable[..., Path]) -
     net = nn.Linear(4, 3).eval()
     report = run(net, export(net, (x(3, 4),)), inputs=["input:float32[batch,4]=0..1"])
     assert not [n for n in report.notes if "was tried" in n]
+
+
+class Whole(nn.Module):
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, v: torch.Tensor) -> torch.Tensor:
+        return self.function(v)
+
+
+@pytest.mark.parametrize(
+    ("function", "large", "said"),
+    [
+        (lambda v: v.prod(-1), False, "prod"),
+        (lambda v: (v + 1) * v, False, "mul"),
+        (lambda v: v.cumsum(-1), False, "cumsum"),
+        (lambda v: v.prod(-1), True, None),
+        (lambda v: v + 1, False, None),
+        (lambda v: v * 2.5, False, None),
+        (lambda v: torch.nn.functional.one_hot(v, 40).sum(-1).float().prod(-1), False, None),
+    ],
+)
+def test_products_of_large_whole_numbers_are_said_not_to_be_tried(
+    function: Callable[[torch.Tensor], torch.Tensor], large: bool, said: str | None
+) -> None:
+    """ONNX Runtime's ReduceProd of int64 clips where PyTorch wraps around: no sample of small numbers shows it."""
+    v = torch.tensor([[3, 5, 7], [30, 2, 1]])
+    sample = Sample("s", (v * 2**31 if large else v,))
+    found = list(not_tried(Whole(function), [sample], {}))
+    assert len(found) == (said is not None)
+    assert said is None or f"the original has a `{said}` of it" in found[0]
+    assert not list(not_tried(Whole(function), [sample], {"v": (0, 40)}))
+
+
+def test_the_report_says_so(export: Callable[..., Path]) -> None:
+    net = Whole(lambda v: v.prod(-1)).eval()
+    v = torch.tensor([[3, 5, 7], [30, 2, 1]])
+    report = run(net, export(net, (v,)), inputs=(v,), sweep="full")
+    assert any("no whole number of v beyond" in n for n in report.notes), report.notes
 
 
 # A budget that allows a tenth of the output.

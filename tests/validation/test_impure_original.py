@@ -143,7 +143,6 @@ def by_address() -> None:
         return x.new_empty([x.shape[0]])
 
 
-
 class FirstColumn(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = torch.ops.acme13.first_col(x)

@@ -17,6 +17,7 @@ from .sample_files import FolderSample, read_folder
 from .sizes import OpenDim
 from .sweep import Bounds, other_values, signature_dims, swept_sizes
 from .tried_values import untried
+from .whole_numbers import not_tried
 
 if TYPE_CHECKING:
     import onnx
@@ -93,6 +94,7 @@ def resolve(
         declared = () if signature is None else signature.specs
         bounds = {s.name: s.value_range for s in declared if s.value_range is not None}
         notes |= dict.fromkeys(untried(model, found, bounds))
+        notes |= dict.fromkeys(not_tried(model, found, bounds))
     return found
 
 

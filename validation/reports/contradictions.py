@@ -90,7 +90,7 @@ def _mode_contradiction(cell: Cell, modes: set[str]) -> str:
     if kind not in ("argmax", "topk") or cell.verdict != PASSED or cell.budget is None or cell.budget.exact:
         return ""
     count = int(number_of) if number_of.isascii() and number_of.isdigit() else 1
-    if not cell.shape or (math.prod(cell.shape) and count >= cell.shape[-1]):
+    if not cell.shape or (0 not in cell.shape and count >= cell.shape[-1]):
         return f"says passed, and {cut(cell.judged_as, 60)} of shape {list(cell.shape)} is the same whatever the values are"
     return ""
 

@@ -14,7 +14,7 @@ from ..errors import ExportError
 from ..symbolic.autograd_functions import is_adopted, subclasses
 from .user_code import user_line
 
-__all__ = ["run_watched"]
+__all__ = ["compiled_apart", "run_watched"]
 
 _LOOPS = ("while_loop", "scan")
 
@@ -45,6 +45,21 @@ def run_watched(
     if name in _LOOPS:
         args = [_watched(mode, a) for a in args]
     return func(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def compiled_apart(ran: Callable[[], bool]) -> Iterator[None]:
+    """dynamo compiles `torch.cond` for each run, under our watch too, and a later trace would meet that in its cache.
+
+    Where branches `ran`, it forgets everything, what a user compiled as well: it is compiled anew then.
+    """
+    import torch
+
+    try:
+        yield
+    finally:
+        if ran():
+            torch._dynamo.reset()
 
 
 def _run_other(mode: Any, branch: Any, operands: Any, failed: Callable[[str | None], None]) -> None:

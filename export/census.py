@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ExportError
-from .branches import run_watched
+from .branches import compiled_apart, run_watched
 from .buffers import buffers_kept
 from .promises import Promises, is_custom
 from .user_code import user_line
@@ -91,7 +91,12 @@ def take_census(
     leaves = [v.clone() if isinstance(v, torch.Tensor) else v for v in leaves]
     versions = [getattr(v, "_version", 0) for v in leaves]
     args, kwargs = pytree.tree_unflatten(leaves, spec)
-    with torch.no_grad(), buffers_kept(model) as census.written_buffers, Watch():  # type: ignore[no-untyped-call]
+    with (
+        compiled_apart(lambda: census.has_branches),
+        torch.no_grad(),
+        buffers_kept(model) as census.written_buffers,
+        Watch(),  # type: ignore[no-untyped-call]
+    ):
         try:
             outputs = model(*args, **kwargs)
             results = [v for v in pytree.tree_leaves(outputs) if isinstance(v, torch.Tensor)]
@@ -112,9 +117,6 @@ def take_census(
                 + (f"\n  at {where}" if where else "")
                 + f"\n  {_unknown_operator(e) or advise() or _CHECK_INPUT}"
             ) from e
-    if census.has_branches:
-        # dynamo compiled them for this run, under our watch, and a trace would meet that in its cache
-        torch._dynamo.reset()
     census.written_inputs = [
         k
         for k, v in enumerate(leaves)

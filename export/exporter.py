@@ -16,6 +16,7 @@ from ..ort_ops import arguments
 from ..symbolic import functions, registry, schema, translate
 from . import checks, findings, naming
 from .batch_statistics import refuse_batch_statistics
+from .branches import compiled_apart
 from .census import take_census
 from .clock import Clock
 from .custom_nodes import CustomOps, choose_mode, expand, forget_stand_ins, undeclared_nodes
@@ -243,7 +244,7 @@ def _export(
         with tempfile.TemporaryDirectory(prefix="deployops-") as folder:
             path = Path(folder) / out.name  # what the runtime says names the file
             weights = write_graph(onnx_model, path)
-            with memory.explained():
+            with memory.explained(), compiled_apart(lambda: census.has_branches):
                 sizes = try_out(
                     path, weights, onnx_model, original, signature, census, doubts, notes, advise, explain
                 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import ExportError
 from . import checks
+from .branches import compiled_apart
 from .generators import Drawn, drawing_line, generators_seeded
 from .inputs.signature import Signature
 from .python_state import PythonState, python_state
@@ -90,7 +91,6 @@ def refuse_memory(
 
     `before`: its state before the census. `drawn`: what the census drew from. Two calls where the model keeps nothing.
     """
-    import torch
 
     memory = Memory()
     if source.program is not None:
@@ -104,7 +104,7 @@ def refuse_memory(
     values = signature.make()
     after = python_state(original)
     changed = before.changed(after)
-    try:
+    with compiled_apart(lambda: census.has_branches):
         if census.promises.random:  # no two calls are equal anyway
             if changed:
                 text = f"whether {_listed(changed)}, which a call changes, shows in the outputs: the original is random"
@@ -114,9 +114,6 @@ def refuse_memory(
             memory.draws = _refuse_draws(run, values, before, drawn, census.narrowest)
             memory.notes.append(_draws_note(memory.draws))
         _refuse_history(run, values, original, before, after, changed, census, memory)
-    finally:
-        if census.has_branches:
-            torch._dynamo.reset()  # as in the census
     return memory
 
 

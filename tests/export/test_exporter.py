@@ -324,6 +324,13 @@ def test_custom_operators_inside_branches(deploy: Any, mode: str) -> None:
             np.testing.assert_allclose(exported.run(x)[0], by_branch(x), rtol=1e-5, atol=1e-6)
 
 
+def test_branches_can_be_traced_by_torch_afterwards(deploy: Any) -> None:
+    deploy(BranchesWithOperators(), ["x:float32[n,4]"])
+    model = Net(lambda x: torch.cond(x.sum() > 0, lambda v: v + 1, lambda v: v - 1, (x,)))
+    program = torch.export.export(model.eval(), (torch.ones(2, 4),))
+    assert "cond" in str(program.graph)
+
+
 def test_the_cache_of_torch_compile_survives_a_model_without_branches(deploy: Any) -> None:
     compiled = torch.compile(lambda x: x * 2, backend="eager")
     compiled(torch.ones(2))

@@ -59,7 +59,7 @@ def capture(
     ):
         warnings.simplefilter("ignore")
         try:
-            program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
+            program = _trace(module, args, kwargs, shapes)
         except ExportError:
             raise
         except Exception as e:
@@ -71,6 +71,22 @@ def capture(
             except Exception:
                 raise ExportError(text) from e
     return program, log
+
+
+def _trace(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any) -> ExportedProgram:
+    """torch's trace; once more where it met a `torch.cond` in dynamo's cache that an earlier run had compiled.
+
+    Runs that are watched, as validation's are, leave it there (`branches.compiled_apart`).
+    """
+    import torch
+
+    try:
+        return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
+    except torch._dynamo.exc.Unsupported as e:
+        if "_higher_order_ops" not in str(e):
+            raise
+    torch._dynamo.reset()
+    return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
 
 
 def _from_torchscript(module: Any, args: tuple[Any, ...]) -> Any:

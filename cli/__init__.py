@@ -10,9 +10,7 @@ import gc
 import os
 import signal
 import sys
-import sysconfig
 import threading
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -88,6 +86,9 @@ def main() -> None:
 
 def _ended_by(e: SystemExit) -> str:
     """What a user's code did that ends the process: as if a command had passed, or failed, before it was done."""
+    import sysconfig
+    import traceback
+
     frames = traceback.extract_tb(e.__traceback__)
     libraries = tuple(sysconfig.get_paths().values())
     own = [f for f in frames if not f.filename.startswith(("<", *libraries, os.path.dirname(__file__)))]

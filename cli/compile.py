@@ -80,8 +80,7 @@ def compile_command(
     ):
         if given and target not in of:
             raise UsageError(f"{option} is an option of --target {' or '.join(of)}")
-    if packs:
-        search_here()
+    search_here(packs)
     ops = list(packs) or None
     with Progress(quiet=as_json) as progress:
 

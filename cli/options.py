@@ -20,7 +20,6 @@ __all__ = [
     "chosen_operators",
     "declared",
     "json_option",
-    "load_named",
     "model_options",
     "packs_option",
     "print_json",
@@ -59,13 +58,14 @@ class ModelChoice:
 
     def load(self) -> None:
         """Run what the user named: libraries first, which packs may adopt from."""
+        from ..symbolic.libraries import load_named
+
         self.search_here()
         load_named(self.ops, self.libraries)
 
     def search_here(self) -> None:
-        """As `search_here`, where the user names code to run."""
-        if self.ops or self.factory or self.trust:
-            search_here()
+        """As `search_here`, for the code that this names."""
+        search_here(self.ops, self.factory, self.trust)
 
 
 _MODEL = (
@@ -145,8 +145,7 @@ def _declared(packs: tuple[str, ...]) -> tuple[list[Any], list[Any]]:
 
     registry.load_builtin()
     registry.load_entry_points()
-    if packs:
-        search_here()
+    search_here(packs)
     named = registry.load(packs)
     return registry.all_operators(), named
 
@@ -170,22 +169,13 @@ def _only(op: Any, everything: list[Any]) -> bool:
     return [o.name.partition("::")[2] for o in everything].count(short) == 1
 
 
-def load_named(packs: tuple[str, ...], libraries: tuple[str, ...]) -> None:
-    """Run what the user named: libraries first, which packs may adopt from."""
-    from ..symbolic.libraries import load_named as load
-
-    if packs:
-        search_here()
-    load(packs, libraries)
-
-
-def search_here() -> None:
+def search_here(*named: object) -> None:
     """Modules of the current folder are found, as `python -m` has it, but last: nothing there shadows a library.
 
-    Only where the user names code to run: libraries try modules that may be missing (tqdm, triton), and a folder may hold
+    Only where the user named code to run: libraries try modules that may be missing (tqdm, triton), and a folder may hold
     files of these names.
     """
-    if os.getcwd() not in sys.path:
+    if any(named) and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from ..errors import UsageError
 
-__all__ = ["NativeLibrary", "NotElfError", "read_elf", "read_machine"]
+__all__ = ["NativeLibrary", "NotElfError", "machine_of", "read_elf"]
 
 _MACHINES = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64", 21: "ppc64"}
 _LARGEST = 2 << 30  # bytes of a file that is read; the largest libraries of CUDA have some hundred MB
@@ -67,20 +67,20 @@ def read_elf(path: Path) -> NativeLibrary:
 
     Raises NotElfError for a file that is none, or a damaged one; UsageError where it cannot be read.
     """
-    return _read(path, lambda reader: reader.library())
-
-
-def read_machine(path: Path) -> str:
-    """For which machine a shared library is: `x86_64`, `aarch64`, ..., or its number. Raises as `read_elf` does."""
-    return _read(path, lambda reader: reader.segments()[0])
-
-
-def _read(path: Path, read: Callable[[_Reader], _T]) -> _T:
     try:
         with path.open("rb") as stream:
             data = stream.read(_LARGEST)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    return _interpreted(data, path, _Reader.library)
+
+
+def machine_of(content: bytes) -> str:
+    """For which machine a shared library is: `x86_64`, `aarch64`, ..., or its number. Raises NotElfError as `read_elf` does."""
+    return _interpreted(content, Path(), lambda reader: reader.segments()[0])
+
+
+def _interpreted(data: bytes, path: Path, read: Callable[[_Reader], _T]) -> _T:
     if data[:4] != b"\x7fELF":
         raise NotElfError(_what_it_is(data))
     try:

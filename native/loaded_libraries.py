@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from .cache_store import temporary_store
-from .elf_file import NotElfError, read_machine
+from .elf_file import NotElfError, machine_of
 
 __all__ = ["current_library"]
 
@@ -40,12 +40,13 @@ def current_library(library: Path) -> Path:
     overwritten while it was loaded.
     """
     path = os.path.realpath(library)
-    _expect_whole(Path(path))
     with _lock:
         try:
-            inode, digest = os.stat(path).st_ino, sha256(Path(path).read_bytes()).hexdigest()
+            inode, content = os.stat(path).st_ino, Path(path).read_bytes()
         except OSError as error:
             raise UsageError(f"{library} cannot be read: {error.strerror or error}") from None
+        _expect_whole(library, content)
+        digest = sha256(content).hexdigest()
         if path not in _given:
             # what somebody else in this process loaded, and is no longer the file
             _given[path] = (0, _UNKNOWN) if _loaded(path, gone=True) else (inode, digest)
@@ -61,16 +62,16 @@ def current_library(library: Path) -> Path:
         return _copy(path, digest)
 
 
-def _expect_whole(path: Path) -> None:
+def _expect_whole(library: Path, content: bytes) -> None:
     """What the loader says of another machine's library is that there is no such file; half a library kills the process."""
     if sys.platform != "linux":
         return
     try:
-        machine = read_machine(path)
+        machine = machine_of(content)
     except NotElfError as error:
-        raise UsageError(f"{path} is {error}") from None
+        raise UsageError(f"{library} is {error}") from None
     if machine != platform.machine():
-        raise UsageError(f"{path} is a library for {machine}; this machine is {platform.machine()}")
+        raise UsageError(f"{library} is a library for {machine}; this machine is {platform.machine()}")
 
 
 def _loaded(path: str, *, gone: bool) -> bool:
